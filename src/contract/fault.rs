@@ -1,0 +1,106 @@
+//! The protocol's table of errors: one row for each way a call can fail, with its name and number
+//! on every binding.
+//!
+//! The rows are those of A2A 1.0.1. A row without a reason travels without `ErrorInfo`: clients
+//! map it by its code and would take an unknown reason for an internal error.
+
+/// One row of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fault {
+    /// `google.rpc.ErrorInfo.reason`.
+    pub reason: Option<&'static str>,
+    /// The gRPC status code.
+    pub grpc: i32,
+    /// The HTTP status of HTTP+JSON.
+    pub http: u16,
+    /// The JSON-RPC error code.
+    pub jsonrpc: i32,
+    /// A message for people where nothing better is known.
+    pub text: &'static str,
+}
+
+const fn a2a(
+    reason: &'static str,
+    jsonrpc: i32,
+    grpc: i32,
+    http: u16,
+    text: &'static str,
+) -> Fault {
+    Fault { reason: Some(reason), grpc, http, jsonrpc, text }
+}
+
+const fn plain(jsonrpc: i32, grpc: i32, http: u16, text: &'static str) -> Fault {
+    Fault { reason: None, grpc, http, jsonrpc, text }
+}
+
+/// `TaskNotFoundError`: no such task or webhook, or not this caller's.
+pub const TASK_NOT_FOUND: Fault = a2a("TASK_NOT_FOUND", -32001, 5, 404, "Task not found");
+
+/// `TaskNotCancelableError`: the task has ended, or cannot be stopped now.
+pub const TASK_NOT_CANCELABLE: Fault =
+    a2a("TASK_NOT_CANCELABLE", -32002, 9, 400, "Task cannot be canceled");
+
+/// `PushNotificationNotSupportedError`: webhooks are not offered.
+pub const PUSH_NOTIFICATION_NOT_SUPPORTED: Fault =
+    a2a("PUSH_NOTIFICATION_NOT_SUPPORTED", -32003, 9, 400, "Push notifications are not supported");
+
+/// `UnsupportedOperationError`: the operation, or this use of it, is not offered.
+pub const UNSUPPORTED_OPERATION: Fault =
+    a2a("UNSUPPORTED_OPERATION", -32004, 9, 400, "This operation is not supported");
+
+/// `ContentTypeNotSupportedError`: a media type that the agent does not handle.
+pub const CONTENT_TYPE_NOT_SUPPORTED: Fault =
+    a2a("CONTENT_TYPE_NOT_SUPPORTED", -32005, 3, 400, "This content type is not supported");
+
+/// `InvalidAgentResponseError`: the agent broke the protocol.
+pub const INVALID_AGENT_RESPONSE: Fault =
+    a2a("INVALID_AGENT_RESPONSE", -32006, 13, 500, "The agent's response was not valid");
+
+/// `ExtendedAgentCardNotConfiguredError`: declared in the card but not set up.
+pub const EXTENDED_AGENT_CARD_NOT_CONFIGURED: Fault = a2a(
+    "EXTENDED_AGENT_CARD_NOT_CONFIGURED",
+    -32007,
+    9,
+    400,
+    "The extended agent card is not configured",
+);
+
+/// `ExtensionSupportRequiredError`: the caller did not name a required extension.
+pub const EXTENSION_SUPPORT_REQUIRED: Fault =
+    a2a("EXTENSION_SUPPORT_REQUIRED", -32008, 9, 400, "A required extension is not supported");
+
+/// `VersionNotSupportedError`: the protocol version asked for is not offered.
+pub const VERSION_NOT_SUPPORTED: Fault =
+    a2a("VERSION_NOT_SUPPORTED", -32009, 9, 400, "This protocol version is not supported");
+
+/// The body is not JSON. Its own code on JSON-RPC, an invalid request elsewhere.
+pub const INVALID_JSON: Fault = a2a("INVALID_REQUEST", -32700, 3, 400, "Invalid JSON payload");
+
+/// The body is JSON but not a request.
+pub const INVALID_REQUEST: Fault =
+    a2a("INVALID_REQUEST", -32600, 3, 400, "Request payload validation error");
+
+/// No such method, rpc or route.
+pub const METHOD_NOT_FOUND: Fault = a2a("METHOD_NOT_FOUND", -32601, 12, 404, "Method not found");
+
+/// A parameter is wrong or missing.
+pub const INVALID_PARAMS: Fault = a2a("INVALID_PARAMS", -32602, 3, 400, "Invalid parameters");
+
+/// A fault of the server that the caller can do nothing about.
+pub const INTERNAL_ERROR: Fault = a2a("INTERNAL_ERROR", -32603, 13, 500, "Internal error");
+
+/// No credentials, or bad ones. On JSON-RPC the HTTP status is 401 as well.
+pub const UNAUTHENTICATED: Fault =
+    a2a("UNAUTHENTICATED", -31401, 16, 401, "Authentication is required");
+
+/// The caller lacks a right. On JSON-RPC the HTTP status is 403 as well.
+pub const PERMISSION_DENIED: Fault = plain(-31403, 7, 403, "Permission denied");
+
+/// Not now; the same call may succeed later.
+pub const UNAVAILABLE: Fault = plain(-32603, 14, 503, "Temporarily unavailable");
+
+/// Too many calls. On JSON-RPC the HTTP status is 429 as well.
+pub const RESOURCE_EXHAUSTED: Fault = plain(-32603, 8, 429, "Too many requests");
+
+/// The caller's time ran out first.
+pub const DEADLINE_EXCEEDED: Fault = plain(-32603, 4, 504, "Deadline exceeded");

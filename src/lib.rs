@@ -1,0 +1,5 @@
+//! A durable A2A 1.0 task server, and a client for any A2A server: gRPC first.
+//!
+//! The feature `client` holds what calls a server, the feature `server` what is one.
+
+pub mod contract;
