@@ -3,3 +3,7 @@
 //! The feature `client` holds what calls a server, the feature `server` what is one.
 
 pub mod contract;
+#[cfg(feature = "server")]
+pub mod domain;
+#[cfg(feature = "server")]
+pub mod store;

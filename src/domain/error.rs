@@ -96,8 +96,7 @@ pub enum Error {
 }
 
 fn list(violations: &[Violation]) -> String {
-    let lines: Vec<_> =
-        violations.iter().map(|v| format!("{}: {}", v.field, v.problem)).collect();
+    let lines: Vec<_> = violations.iter().map(|v| format!("{}: {}", v.field, v.problem)).collect();
     lines.join("; ")
 }
 

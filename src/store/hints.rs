@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use tokio::sync::futures::OwnedNotified;
 use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
 
 use crate::domain::TaskId;
 

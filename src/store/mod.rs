@@ -1,7 +1,7 @@
 //! The store: every task, message, artifact and event, kept before anybody is told about it.
 //!
-//! Two stores keep the same promises, [`Sqlite`](sqlite::Sqlite) in one file and
-//! [`Postgres`](postgres::Postgres) for many servers; one suite holds both to them:
+//! Two stores keep the same promises, `Sqlite` in one file and
+//! `Postgres` for many servers; one suite holds both to them:
 //!
 //! 1. A method that returned `Ok` has committed: a crash loses nothing of it.
 //! 2. One call writes one task, in one transaction; of two that compete, one lands and the other
@@ -23,9 +23,6 @@
 //! Message bodies are stored without `task_id` and `context_id`; every read fills them in.
 
 pub mod hints;
-pub mod migrate;
-pub mod postgres;
-pub mod sqlite;
 mod types;
 
 use std::time::Duration;
@@ -135,7 +132,9 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
 #[must_use]
 pub fn interruption_backoff(n: i32) -> Duration {
     match u32::try_from(n) {
-        Ok(n) if n >= 2 => Duration::from_millis(200 << (n - 2).min(8)).min(Duration::from_secs(30)),
+        Ok(n) if n >= 2 => {
+            Duration::from_millis(200 << (n - 2).min(8)).min(Duration::from_secs(30))
+        }
         _ => Duration::ZERO,
     }
 }
