@@ -28,9 +28,10 @@ pub fn newest(mut messages: Vec<v1::Message>, limit: usize) -> Vec<v1::Message> 
     messages.split_off(messages.len().saturating_sub(limit))
 }
 
-/// Applies an artifact update to `artifacts` as EVT-08 says: an append adds its parts to the
-/// artifact of the same id and makes it if there is none; anything else creates or replaces. An
-/// artifact keeps its place in the list when it is replaced.
+/// Applies an artifact update as EVT-08 says.
+///
+/// An append adds its parts to the artifact of the same id and makes it if there is none; anything
+/// else creates or replaces. An artifact keeps its place in the list when it is replaced.
 pub fn apply_artifact(artifacts: &mut Vec<v1::Artifact>, update: v1::Artifact, append: bool) {
     match artifacts.iter_mut().find(|a| a.artifact_id == update.artifact_id) {
         Some(known) if append => known.parts.extend(update.parts),

@@ -35,7 +35,6 @@ pub struct TaskHint {
 
 impl TaskHint {
     /// A future that ends at the first change after this call. Make it before reading.
-    #[must_use]
     pub fn armed(&self) -> OwnedNotified {
         Arc::clone(&self.notify).notified_owned()
     }
@@ -83,7 +82,6 @@ impl Hints {
     }
 
     /// A future that ends when a turn may have become due; one hint is kept if nobody waits.
-    #[must_use]
     pub fn turn_due(&self) -> OwnedNotified {
         Arc::clone(&self.turns).notified_owned()
     }

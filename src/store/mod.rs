@@ -22,7 +22,12 @@
 //!
 //! Message bodies are stored without `task_id` and `context_id`; every read fills them in.
 
+mod change;
+mod codec;
 pub mod hints;
+mod listing;
+pub mod migrate;
+pub mod sqlite;
 mod types;
 
 use std::time::Duration;

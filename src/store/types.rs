@@ -383,3 +383,13 @@ pub struct Renewed {
     /// Whether the task's cancel was requested.
     pub cancel: Option<CancelWish>,
 }
+
+impl Target {
+    /// The task that the message goes to.
+    #[must_use]
+    pub fn task(&self) -> TaskId {
+        match self {
+            Self::New { task, .. } | Self::Existing { task, .. } => *task,
+        }
+    }
+}
