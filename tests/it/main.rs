@@ -1,7 +1,9 @@
 //! Everything that is tested from outside, in one program: one link step.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(clippy::print_stdout, reason = "shown with failed tests alone")]
 #![allow(clippy::disallowed_methods, reason = "tests spawn, read the clock and the environment")]
 
 mod contract;
 mod layers;
+mod support;

@@ -1,0 +1,114 @@
+//! The official Python SDK against the real program, over gRPC, on both stores.
+//!
+//! The scripts in `tests/interop/python` talk and check; this side starts the server, and deletes
+//! a row when a script asks for it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use crate::support::program::Program;
+use crate::support::torture;
+
+/// The longest silence of a script before it counts as hung.
+const SILENCE_MAX: Duration = Duration::from_secs(300);
+
+fn package(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Runs a script and gives each line that it prints to `answer`, whose text it can then read.
+fn run(folder: &Path, script: &str, arguments: &[&str], answer: impl Fn(&str) -> Option<String>) {
+    let python = package("target/interop-venv/bin/python");
+    assert!(python.exists(), "{} is missing: run `make setup`", python.display());
+    let errors = folder.join("python.log");
+    let mut child = Command::new(python)
+        .arg(package("tests/interop/python").join(script))
+        .args(arguments)
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(std::fs::File::create(&errors).unwrap())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let lines = lines(&mut child);
+    let failed = |child: &mut Child, what: &str| {
+        drop(child.kill());
+        panic!("{script} {what}\n{}", std::fs::read_to_string(&errors).unwrap_or_default());
+    };
+    loop {
+        match lines.recv_timeout(SILENCE_MAX) {
+            Ok(line) => {
+                println!("{script}: {line}");
+                if let Some(text) = answer(&line) {
+                    writeln!(stdin, "{text}").unwrap();
+                }
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            Err(mpsc::RecvTimeoutError::Timeout) => failed(&mut child, "hangs"),
+        }
+    }
+    let status = child.wait().unwrap();
+    if !status.success() {
+        failed(&mut child, &format!("failed: {status}"));
+    }
+}
+
+fn lines(child: &mut Child) -> mpsc::Receiver<String> {
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        for line in stdout.lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+fn converse(folder: &Path, server: &Program) {
+    run(folder, "conversations.py", &[&server.url()], |_| None);
+}
+
+fn page(folder: &Path, server: &Program, delete: impl Fn(Uuid)) {
+    let n_tasks = if torture() { "1000" } else { "200" };
+    run(folder, "pages.py", &[&server.url(), n_tasks], |line| {
+        let task = line.strip_prefix("delete ")?;
+        delete(task.parse().unwrap());
+        Some("deleted".to_owned())
+    });
+}
+
+mod sqlite {
+    use super::*;
+
+    fn serve(folder: &TempDir) -> Program {
+        Program::serve(folder.path(), &["--store", "sqlite:interop.db"])
+    }
+
+    #[test]
+    fn the_python_sdk_converses() {
+        let folder = TempDir::new().unwrap();
+        converse(folder.path(), &serve(&folder));
+    }
+
+    #[test]
+    fn the_python_sdk_pages_through_all_tasks() {
+        let folder = TempDir::new().unwrap();
+        let server = serve(&folder);
+        page(folder.path(), &server, |task| {
+            let database = rusqlite::Connection::open(folder.path().join("interop.db")).unwrap();
+            database.busy_timeout(Duration::from_secs(10)).unwrap();
+            let n = database.execute("delete from tasks where id = ?1", [task.as_bytes()]);
+            assert_eq!(n, Ok(1));
+        });
+    }
+}
