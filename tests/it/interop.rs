@@ -29,7 +29,7 @@ fn run(folder: &Path, script: &str, arguments: &[&str], answer: impl Fn(&str) ->
     assert!(python.exists(), "{} is missing: run `make setup`", python.display());
     let errors = folder.join("python.log");
     let mut child = Command::new(python)
-        .arg(package("tests/interop/python").join(script))
+        .arg(package(script))
         .args(arguments)
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .stdin(Stdio::piped())
@@ -75,16 +75,31 @@ fn lines(child: &mut Child) -> mpsc::Receiver<String> {
 }
 
 fn converse(folder: &Path, server: &Program) {
-    run(folder, "conversations.py", &[&server.url()], |_| None);
+    run(folder, "tests/interop/python/conversations.py", &[&server.url()], |_| None);
+}
+
+/// What README tells a newcomer to run.
+fn first_steps(folder: &Path, server: &Program) {
+    for text in ["hello", "slow 1", "ask why?", "reply hi"] {
+        run(folder, "examples/client.py", &[text, &server.url()], |_| None);
+    }
 }
 
 fn page(folder: &Path, server: &Program, delete: impl Fn(Uuid)) {
     let n_tasks = if torture() { "1000" } else { "200" };
-    run(folder, "pages.py", &[&server.url(), n_tasks], |line| {
+    run(folder, "tests/interop/python/pages.py", &[&server.url(), n_tasks], |line| {
         let task = line.strip_prefix("delete ")?;
         delete(task.parse().unwrap());
         Some("deleted".to_owned())
     });
+}
+
+#[test]
+fn the_readme_names_the_tested_sdk() {
+    let text = |path| std::fs::read_to_string(package(path)).unwrap();
+    let requirements = text("tests/interop/requirements.txt");
+    let sdk = requirements.lines().find(|line| line.starts_with("a2a-sdk")).unwrap();
+    assert!(text("README.md").contains(&format!("install '{sdk}'")), "README names another SDK");
 }
 
 mod sqlite {
@@ -97,7 +112,9 @@ mod sqlite {
     #[test]
     fn the_python_sdk_converses() {
         let folder = TempDir::new().unwrap();
-        converse(folder.path(), &serve(&folder));
+        let server = serve(&folder);
+        converse(folder.path(), &server);
+        first_steps(folder.path(), &server);
     }
 
     #[test]
@@ -109,6 +126,38 @@ mod sqlite {
             database.busy_timeout(Duration::from_secs(10)).unwrap();
             let n = database.execute("delete from tasks where id = ?1", [task.as_bytes()]);
             assert_eq!(n, Ok(1));
+        });
+    }
+}
+
+mod postgres {
+    use super::*;
+    use crate::crash::KEYS;
+    use crate::support::cluster::{Cluster, Durability};
+
+    fn serve(folder: &TempDir, cluster: &Cluster) -> Program {
+        let url = cluster.url();
+        Program::serve(folder.path(), &["--store", &url, "--page-token-keys", KEYS])
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_python_sdk_converses() {
+        let folder = TempDir::new().unwrap();
+        let cluster = Cluster::start(Durability::None).await;
+        converse(folder.path(), &serve(&folder, &cluster));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_python_sdk_pages_through_all_tasks() {
+        let folder = TempDir::new().unwrap();
+        let cluster = Cluster::start(Durability::None).await;
+        let server = serve(&folder, &cluster);
+        let database = cluster.connect().await;
+        let runtime = tokio::runtime::Handle::current();
+        page(folder.path(), &server, |task| {
+            let delete = database.execute("delete from tasks where id = $1", &[&task]);
+            let n = tokio::task::block_in_place(|| runtime.block_on(delete));
+            assert_eq!(n.unwrap(), 1);
         });
     }
 }

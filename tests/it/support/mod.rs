@@ -1,5 +1,6 @@
 //! What the tests share.
 
+pub(crate) mod cluster;
 pub(crate) mod program;
 
 /// Whether the long forms of the tests were asked for, as `make torture` does.

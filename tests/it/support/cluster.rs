@@ -1,0 +1,173 @@
+//! A private PostgreSQL server in a temporary folder, which a test may kill and start again.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use tokio_postgres::NoTls;
+
+use super::program::{free_address, signal};
+
+const START_MAX: Duration = Duration::from_secs(60);
+/// PostgreSQL refuses to run as root; then it runs as `nobody`.
+const NOBODY: u32 = 65_534;
+
+/// What a server may forget when the machine loses power.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Durability {
+    /// Nothing: `fsync` is on.
+    Full,
+    /// Everything: for tests that never kill it.
+    None,
+}
+
+/// A running PostgreSQL. Dropping it kills it and deletes its folder.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    programs: PathBuf,
+    folder: TempDir,
+    port: u16,
+    durability: Durability,
+    server: Child,
+}
+
+impl Cluster {
+    /// Makes an empty one and waits until it answers.
+    pub(crate) async fn start(durability: Durability) -> Self {
+        let programs = programs();
+        let folder = TempDir::new().unwrap();
+        if is_root() {
+            chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let data = folder.path().join("data");
+        let made = command(&programs, "initdb", folder.path())
+            .arg("-D")
+            .arg(&data)
+            .args(["-U", "postgres", "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C"])
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        let port = free_address().port();
+        let server = spawn(&programs, folder.path(), port, durability);
+        let cluster = Self { programs, folder, port, durability, server };
+        cluster.wait_until_it_answers().await;
+        cluster
+    }
+
+    /// How a2ad finds it.
+    pub(crate) fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// A connection of the test's own.
+    pub(crate) async fn connect(&self) -> tokio_postgres::Client {
+        self.try_connect().await.unwrap()
+    }
+
+    async fn try_connect(&self) -> Result<tokio_postgres::Client, tokio_postgres::Error> {
+        let (client, connection) = tokio_postgres::connect(&self.url(), NoTls).await?;
+        tokio::spawn(connection);
+        Ok(client)
+    }
+
+    /// Ends all of its processes without a chance to do anything.
+    pub(crate) fn kill(&mut self) {
+        let parent = self.server.id();
+        let children = children_of(parent);
+        self.server.kill().unwrap();
+        self.server.wait().unwrap();
+        for child in children {
+            // It may have noticed its parent's end already.
+            drop(Command::new("sh").args(["-c", &format!("kill -KILL {child}")]).output());
+        }
+    }
+
+    /// Starts it again after [`kill`](Self::kill), with the same data at the same address.
+    pub(crate) async fn start_again(&mut self) {
+        self.server = spawn(&self.programs, self.folder.path(), self.port, self.durability);
+        self.wait_until_it_answers().await;
+    }
+
+    async fn wait_until_it_answers(&self) {
+        let deadline = Instant::now() + START_MAX;
+        while let Err(error) = self.try_connect().await {
+            assert!(
+                Instant::now() < deadline,
+                "PostgreSQL does not answer: {error}\n{}",
+                fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // An immediate shutdown takes the children along.
+        signal(self.server.id(), "QUIT");
+        drop(self.server.wait());
+    }
+}
+
+/// Where PostgreSQL's programs are: `PG_BIN`, or Debian's newest.
+fn programs() -> PathBuf {
+    if let Some(folder) = std::env::var_os("PG_BIN") {
+        return folder.into();
+    }
+    let mut versions: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| {
+            let folder = entry.ok()?.path();
+            let version = folder.file_name()?.to_str()?.parse().ok()?;
+            let programs = folder.join("bin");
+            programs.join("postgres").exists().then_some((version, programs))
+        })
+        .collect();
+    versions.sort();
+    let newest = versions.pop();
+    newest.expect("PostgreSQL is missing: run `make setup`, or set PG_BIN to its programs").1
+}
+
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
+}
+
+fn command(programs: &Path, program: &str, folder: &Path) -> Command {
+    let mut command = Command::new(programs.join(program));
+    command.current_dir(folder).env("HOME", folder).stdin(Stdio::null());
+    if is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    command
+}
+
+fn spawn(programs: &Path, folder: &Path, port: u16, durability: Durability) -> Child {
+    let log = OpenOptions::new().create(true).append(true).open(folder.join("log")).unwrap();
+    let mut command = command(programs, "postgres", folder);
+    command.arg("-D").arg(folder.join("data")).arg("-k").arg(folder);
+    command.args(["-h", "127.0.0.1", "-p", &port.to_string(), "-c", "max_connections=200"]);
+    if durability == Durability::None {
+        for setting in ["fsync=off", "synchronous_commit=off", "full_page_writes=off"] {
+            command.args(["-c", setting]);
+        }
+    }
+    command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap()
+}
+
+fn children_of(parent: u32) -> Vec<u32> {
+    let wanted = format!("PPid:\t{parent}");
+    let processes = fs::read_dir("/proc").unwrap();
+    processes
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|process: &u32| {
+            let status = fs::read_to_string(format!("/proc/{process}/status"));
+            status.is_ok_and(|status| status.lines().any(|line| line == wanted))
+        })
+        .collect()
+}
