@@ -2,8 +2,22 @@
 //!
 //! The feature `client` holds what calls a server, the feature `server` what is one.
 
+#[cfg(feature = "server")]
+pub mod agent;
+#[cfg(feature = "server")]
+pub mod auth;
+#[cfg(feature = "server")]
+pub mod bindings;
+#[cfg(feature = "client")]
+pub mod client;
 pub mod contract;
 #[cfg(feature = "server")]
 pub mod domain;
 #[cfg(feature = "server")]
+pub mod server;
+#[cfg(feature = "server")]
+pub mod service;
+#[cfg(feature = "server")]
 pub mod store;
+#[cfg(feature = "server")]
+pub mod telemetry;

@@ -7,6 +7,7 @@ pub mod clock;
 pub mod error;
 pub mod ids;
 pub mod page;
+pub mod payload;
 pub mod task;
 
 use std::collections::BTreeSet;

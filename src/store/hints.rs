@@ -72,7 +72,6 @@ impl Hints {
     pub fn wake_all(&self) {
         let waiters: Vec<_> = {
             let tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
-            #[expect(clippy::iter_over_hash_type, reason = "all are woken, in any order")]
             tasks.values().filter_map(Weak::upgrade).collect()
         };
         for notify in waiters {

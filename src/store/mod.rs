@@ -27,6 +27,7 @@ mod codec;
 pub mod hints;
 mod listing;
 pub mod migrate;
+pub mod postgres;
 pub mod sqlite;
 mod types;
 
@@ -37,6 +38,7 @@ use async_trait::async_trait;
 use crate::contract::wkt::Struct;
 use crate::domain::{Error, Scope, TaskId};
 
+pub(crate) use change::floor_ms;
 pub use hints::Hints;
 pub use types::*;
 

@@ -1,0 +1,128 @@
+//! The demo agent: its message's first word chooses what it shows.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::agent::{Agent, AgentError, AgentTurn, TurnHandle, text_part};
+use crate::contract::v1::{self, TaskState};
+
+/// The artifact that every kind of work makes.
+const ARTIFACT: &str = "answer";
+/// The longest that `slow` and `auth` work.
+const SECONDS_MAX: u64 = 3600;
+
+/// Echoes, asks, takes its time, fails, rejects, waits for authorization, or replies directly.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Demo;
+
+#[async_trait]
+impl Agent for Demo {
+    fn card(&self) -> v1::AgentCard {
+        let skill = |id: &str, name: &str, description: &str, example: &str| v1::AgentSkill {
+            id: id.to_owned(),
+            name: name.to_owned(),
+            description: description.to_owned(),
+            tags: vec!["demo".to_owned()],
+            examples: vec![example.to_owned()],
+            ..Default::default()
+        };
+        v1::AgentCard {
+            name: "a2ad demo agent".to_owned(),
+            description: "Shows what a task can do; the first word of a message chooses."
+                .to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            default_input_modes: vec!["text/plain".to_owned()],
+            default_output_modes: vec!["text/plain".to_owned()],
+            skills: vec![
+                skill("echo", "Echo", "Returns any other text as an artifact.", "hello"),
+                skill("ask", "Ask", "Asks for input and completes on the reply.", "ask which one?"),
+                skill("slow", "Slow", "Appends an artifact chunk each second.", "slow 3"),
+                skill("fail", "Fail", "Fails with a reason.", "fail no paper"),
+                skill("reject", "Reject", "Rejects with a reason.", "reject not mine"),
+                skill("auth", "Auth", "Waits for authorization.", "auth 2"),
+                skill("reply", "Reply", "Answers with a message and no task.", "reply hi"),
+            ],
+            ..Default::default()
+        }
+    }
+
+    async fn run(&self, turn: AgentTurn, handle: &mut TurnHandle) -> Result<(), AgentError> {
+        let text = turn.text();
+        if turn.turn > 1 {
+            // The answer to a question of ours, or a further message.
+            return finish(handle, &format!("you said: {text}")).await;
+        }
+        let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((&text, ""));
+        match (word, rest.trim()) {
+            ("ask", question) => Ok(handle.ask(or(question, "What would you like?")).await?),
+            ("slow", seconds) => slow(handle, &turn, number(seconds)?).await,
+            ("fail", why) => Ok(handle.fail(or(why, "asked to fail")).await?),
+            ("reject", why) => Ok(handle.reject(or(why, "asked to reject")).await?),
+            ("auth", "") => {
+                let text = "Authorize this out of band, then send any message.";
+                Ok(handle.say_status(TaskState::AuthRequired, text).await?)
+            }
+            ("auth", seconds) => auth(handle, number(seconds)?).await,
+            ("reply", words) => {
+                let parts = vec![text_part(or(words, "hello"))];
+                Ok(handle.reply(v1::Message { parts, ..Default::default() }).await?)
+            }
+            _ => finish(handle, &text).await,
+        }
+    }
+}
+
+fn or<'a>(text: &'a str, default: &'a str) -> &'a str {
+    if text.is_empty() { default } else { text }
+}
+
+fn number(text: &str) -> Result<u64, AgentError> {
+    let seconds = text.parse().ok().filter(|seconds| *seconds <= SECONDS_MAX);
+    let wrong = || AgentError::new(format!("say how many seconds, from 0 to {SECONDS_MAX}"));
+    seconds.ok_or_else(wrong)
+}
+
+fn artifact(text: String) -> v1::Artifact {
+    v1::Artifact {
+        artifact_id: ARTIFACT.to_owned(),
+        name: "answer".to_owned(),
+        parts: vec![text_part(text)],
+        ..Default::default()
+    }
+}
+
+async fn finish(handle: &mut TurnHandle, text: &str) -> Result<(), AgentError> {
+    handle.working().await?;
+    handle.artifact(artifact(or(text, "(no text)").to_owned())).await?;
+    Ok(handle.complete().await?)
+}
+
+/// One chunk a second. A later attempt goes on with the chunk after the last one stored.
+async fn slow(handle: &mut TurnHandle, turn: &AgentTurn, seconds: u64) -> Result<(), AgentError> {
+    let known = turn.artifacts.iter().find(|artifact| artifact.artifact_id == ARTIFACT);
+    let stored = known.map_or(0, |artifact| artifact.parts.len() as u64);
+    handle.working().await?;
+    for n in stored + 1..=seconds {
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_secs(1)) => {}
+            _ = handle.canceled() => {
+                return Ok(handle.say_status(TaskState::Canceled, "stopped as you asked").await?);
+            }
+        }
+        handle.chunk(artifact(format!("chunk {n} of {seconds}")), n > 1, n == seconds).await?;
+    }
+    Ok(handle.complete().await?)
+}
+
+async fn auth(handle: &mut TurnHandle, seconds: u64) -> Result<(), AgentError> {
+    let text = "Authorize this out of band; the work goes on by itself.";
+    handle.say_status(TaskState::AuthRequired, text).await?;
+    tokio::select! {
+        () = tokio::time::sleep(Duration::from_secs(seconds)) => {}
+        _ = handle.canceled() => {
+            return Ok(handle.say_status(TaskState::Canceled, "stopped as you asked").await?);
+        }
+    }
+    finish(handle, "authorized").await
+}

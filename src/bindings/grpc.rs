@@ -1,0 +1,242 @@
+//! The protocol over gRPC: eleven calls that decode, ask the service, and encode.
+
+use std::collections::{BTreeMap, HashMap};
+use std::pin::Pin;
+
+use futures_util::Stream;
+use http::HeaderValue;
+use http::header::WWW_AUTHENTICATE;
+use tonic::metadata::MetadataMap;
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
+use tonic::{Code, Request, Response, Status};
+use tonic_types::{BadRequest, ErrorDetail, ErrorInfo, FieldViolation, RetryInfo, StatusExt};
+
+use crate::bindings::{Door, Failure, log};
+use crate::contract::fault::{self, Fault};
+use crate::contract::v1::a2a_service_server::{A2aService, A2aServiceServer};
+use crate::contract::wkt::Empty;
+use crate::contract::{ERROR_DOMAIN, v1};
+use crate::domain::Error;
+use crate::service::{Call, Service};
+
+/// The service under its gRPC name, behind `door`. A request may have `receive_bytes_max` bytes;
+/// how large an answer may get is the service's own decision.
+pub fn server(
+    service: Service,
+    door: Door,
+    receive_bytes_max: usize,
+) -> InterceptedService<A2aServiceServer<Grpc>, Entrance> {
+    let server = A2aServiceServer::new(Grpc { service })
+        .max_decoding_message_size(receive_bytes_max)
+        .max_encoding_message_size(usize::MAX);
+    InterceptedService::new(server, Entrance { door })
+}
+
+/// Lets a call in before its body is read, and leaves the [`Call`] with the request.
+#[derive(Debug, Clone)]
+pub struct Entrance {
+    door: Door,
+}
+
+impl Interceptor for Entrance {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        match self.door.enter(request.metadata().as_ref()) {
+            Ok(call) => {
+                request.extensions_mut().insert(call);
+                Ok(request)
+            }
+            Err(error) => {
+                log("enter", &error);
+                Err(refusal(&error, self.door.challenge()))
+            }
+        }
+    }
+}
+
+/// The gRPC face of the service.
+#[derive(Debug)]
+pub struct Grpc {
+    service: Service,
+}
+
+/// The call that [`Entrance`] let in, and its message.
+fn open<T>(request: Request<T>) -> Result<(Call, T), Status> {
+    let (_, mut extensions, message) = request.into_parts();
+    let Some(call) = extensions.remove::<Call>() else {
+        let error = Error::internal("a call came past the entrance");
+        log("enter", &error);
+        return Err(status(&error));
+    };
+    Ok((call, message))
+}
+
+/// The outcome of `operation`, told in gRPC.
+fn close<T>(operation: &'static str, outcome: Result<T, Error>) -> Result<Response<T>, Status> {
+    outcome.map(Response::new).map_err(|error| {
+        log(operation, &error);
+        status(&error)
+    })
+}
+
+/// What a streaming call answers with once it is accepted.
+type Events = Pin<Box<dyn Stream<Item = Result<v1::StreamResponse, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl A2aService for Grpc {
+    async fn send_message(
+        &self,
+        request: Request<v1::SendMessageRequest>,
+    ) -> Result<Response<v1::SendMessageResponse>, Status> {
+        let (call, message) = open(request)?;
+        close("SendMessage", self.service.send_message(&call, message).await)
+    }
+
+    type SendStreamingMessageStream = Events;
+
+    async fn send_streaming_message(
+        &self,
+        request: Request<v1::SendMessageRequest>,
+    ) -> Result<Response<Events>, Status> {
+        let (call, message) = open(request)?;
+        let outcome = self.service.send_streaming_message(&call, message).await;
+        close("SendStreamingMessage", outcome.map(|never| match never {}))
+    }
+
+    async fn get_task(
+        &self,
+        request: Request<v1::GetTaskRequest>,
+    ) -> Result<Response<v1::Task>, Status> {
+        let (call, message) = open(request)?;
+        close("GetTask", self.service.get_task(&call, message).await)
+    }
+
+    async fn list_tasks(
+        &self,
+        request: Request<v1::ListTasksRequest>,
+    ) -> Result<Response<v1::ListTasksResponse>, Status> {
+        let (call, message) = open(request)?;
+        close("ListTasks", self.service.list_tasks(&call, message).await)
+    }
+
+    async fn cancel_task(
+        &self,
+        request: Request<v1::CancelTaskRequest>,
+    ) -> Result<Response<v1::Task>, Status> {
+        let (call, message) = open(request)?;
+        close("CancelTask", self.service.cancel_task(&call, message).await)
+    }
+
+    type SubscribeToTaskStream = Events;
+
+    async fn subscribe_to_task(
+        &self,
+        request: Request<v1::SubscribeToTaskRequest>,
+    ) -> Result<Response<Events>, Status> {
+        let (call, message) = open(request)?;
+        let outcome = self.service.subscribe_to_task(&call, message).await;
+        close("SubscribeToTask", outcome.map(|never| match never {}))
+    }
+
+    async fn create_task_push_notification_config(
+        &self,
+        request: Request<v1::TaskPushNotificationConfig>,
+    ) -> Result<Response<v1::TaskPushNotificationConfig>, Status> {
+        let (call, message) = open(request)?;
+        let outcome = self.service.create_task_push_notification_config(&call, message).await;
+        close("CreateTaskPushNotificationConfig", outcome)
+    }
+
+    async fn get_task_push_notification_config(
+        &self,
+        request: Request<v1::GetTaskPushNotificationConfigRequest>,
+    ) -> Result<Response<v1::TaskPushNotificationConfig>, Status> {
+        let (call, message) = open(request)?;
+        let outcome = self.service.get_task_push_notification_config(&call, message).await;
+        close("GetTaskPushNotificationConfig", outcome)
+    }
+
+    async fn list_task_push_notification_configs(
+        &self,
+        request: Request<v1::ListTaskPushNotificationConfigsRequest>,
+    ) -> Result<Response<v1::ListTaskPushNotificationConfigsResponse>, Status> {
+        let (call, message) = open(request)?;
+        let outcome = self.service.list_task_push_notification_configs(&call, message).await;
+        close("ListTaskPushNotificationConfigs", outcome)
+    }
+
+    async fn delete_task_push_notification_config(
+        &self,
+        request: Request<v1::DeleteTaskPushNotificationConfigRequest>,
+    ) -> Result<Response<Empty>, Status> {
+        let (call, message) = open(request)?;
+        let outcome = self.service.delete_task_push_notification_config(&call, message).await;
+        close("DeleteTaskPushNotificationConfig", outcome)
+    }
+
+    async fn get_extended_agent_card(
+        &self,
+        request: Request<v1::GetExtendedAgentCardRequest>,
+    ) -> Result<Response<v1::AgentCard>, Status> {
+        let (call, message) = open(request)?;
+        let outcome = self.service.get_extended_agent_card(&call, message).await;
+        close("GetExtendedAgentCard", outcome)
+    }
+}
+
+/// `error` as a gRPC status: the protocol's code and words, and `ErrorInfo` before all other
+/// details (GRPC-03, ERR-06). A row without a reason has no `ErrorInfo`.
+#[must_use]
+pub fn status(error: &Error) -> Status {
+    of_failure(Failure::of(error), MetadataMap::new())
+}
+
+/// As [`status`], for a caller who was not let in: with the challenge (AUTHN-04).
+fn refusal(error: &Error, challenge: Option<&'static str>) -> Status {
+    let mut metadata = MetadataMap::new();
+    let failure = Failure::of(error);
+    if let (true, Some(challenge)) = (failure.fault == fault::UNAUTHENTICATED, challenge) {
+        let mut headers = metadata.into_headers();
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+        metadata = MetadataMap::from_headers(headers);
+    }
+    of_failure(failure, metadata)
+}
+
+/// A status for a row of the protocol's table that no [`Error`] stands for, in other words.
+#[must_use]
+pub fn status_of_fault(fault: Fault, text: &str) -> Status {
+    let failure = Failure {
+        fault,
+        text: text.to_owned(),
+        metadata: BTreeMap::new(),
+        violations: Vec::new(),
+        retry_in: None,
+    };
+    of_failure(failure, MetadataMap::new())
+}
+
+fn of_failure(failure: Failure, metadata: MetadataMap) -> Status {
+    let Failure { fault, text, metadata: values, violations, retry_in } = failure;
+    let mut details = Vec::new();
+    if let Some(reason) = fault.reason {
+        let values = values.into_iter().map(|(key, value)| (key.to_owned(), value));
+        details.push(ErrorDetail::ErrorInfo(ErrorInfo::new(
+            reason,
+            ERROR_DOMAIN,
+            values.collect::<HashMap<_, _>>(),
+        )));
+    }
+    if !violations.is_empty() {
+        let violations = violations.into_iter().map(|v| FieldViolation::new(v.field, v.problem));
+        details.push(ErrorDetail::BadRequest(BadRequest::new(violations.collect::<Vec<_>>())));
+    }
+    if let Some(delay) = retry_in {
+        details.push(ErrorDetail::RetryInfo(RetryInfo::new(Some(delay))));
+    }
+    let code = Code::from_i32(fault.grpc);
+    if details.is_empty() {
+        return Status::with_metadata(code, text, metadata);
+    }
+    Status::with_error_details_vec_and_metadata(code, text, details, metadata)
+}

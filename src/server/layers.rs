@@ -1,0 +1,193 @@
+//! What every request passes: deadlines, panics, and errors that speak the caller's language.
+//!
+//! An error on gRPC is always HTTP 200 with `grpc-status` in the headers and no body; anything
+//! else reaches clients as UNKNOWN.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, StatusCode};
+use tonic::{Code, Status};
+
+use crate::bindings::grpc;
+use crate::bindings::log;
+use crate::contract::fault;
+use crate::domain::Error;
+
+/// Whether these are the headers of a gRPC request.
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+    let Some(kind) = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()) else {
+        return false;
+    };
+    let rest = kind.strip_prefix("application/grpc");
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']))
+}
+
+/// Bounds a request by its own deadline, and turns a panic into an answer.
+///
+/// A call that passes its deadline is dropped here; what it has begun to write goes on, and so
+/// does the work of the agent (GRPC-09).
+pub(crate) async fn guard(request: Request, next: Next) -> Response {
+    let is_grpc = is_grpc(request.headers());
+    let deadline = match is_grpc.then(|| deadline(request.headers())).transpose() {
+        Ok(deadline) => deadline.flatten(),
+        Err(text) => return told(grpc::status(&Error::invalid("grpc-timeout", text))),
+    };
+    let answer = AssertUnwindSafe(next.run(request)).catch_unwind();
+    let answer = match deadline {
+        None => answer.await,
+        Some(within) => match tokio::time::timeout(within, answer).await {
+            Ok(answer) => answer,
+            Err(_) => return told(grpc::status(&Error::DeadlineExceeded)),
+        },
+    };
+    match answer {
+        Ok(response) => own_words(response),
+        Err(panic) => {
+            let error = Error::internal(format!("panic: {}", words_of(&*panic)));
+            log("panic", &error);
+            if is_grpc {
+                told(grpc::status(&error))
+            } else {
+                json(500, "INTERNAL", "internal error")
+            }
+        }
+    }
+}
+
+fn words_of(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}
+
+/// The time that a call has left, from `grpc-timeout`: at most eight digits and a unit.
+fn deadline(headers: &HeaderMap) -> Result<Option<Duration>, &'static str> {
+    const WRONG: &str = "must be one to eight digits and a unit of H, M, S, m, u or n";
+    let Some(value) = headers.get("grpc-timeout") else { return Ok(None) };
+    let (&unit, digits) = value.as_bytes().split_last().ok_or(WRONG)?;
+    if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(WRONG);
+    }
+    let number = digits.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0'));
+    let duration = match unit {
+        b'H' => Duration::from_secs(number * 3600),
+        b'M' => Duration::from_secs(number * 60),
+        b'S' => Duration::from_secs(number),
+        b'm' => Duration::from_millis(number),
+        b'u' => Duration::from_micros(number),
+        b'n' => Duration::from_nanos(number),
+        _ => return Err(WRONG),
+    };
+    Ok(Some(duration))
+}
+
+/// Rewrites the answers that the gRPC library gives by itself. Those are told from ours by their
+/// lack of details, and by codes that we do not use.
+fn own_words(response: Response) -> Response {
+    let headers = response.headers();
+    if !headers.contains_key(Status::GRPC_STATUS) || headers.contains_key("grpc-status-details-bin")
+    {
+        return response;
+    }
+    let Some(status) = Status::from_header_map(headers) else { return response };
+    if let Code::OutOfRange = status.code() {
+        // GRPC-11.
+        let text = format!("the request is too large: {}", limit_in(status.message()));
+        return told(grpc::status_of_fault(fault::RESOURCE_EXHAUSTED, &text));
+    }
+    if let Code::Internal = status.code() {
+        let text = "the request cannot be read as a message of this call; compare it with the \
+                    contract, and nest no deeper than 30 levels";
+        return told(grpc::status(&Error::invalid("request", text)));
+    }
+    if let (Code::Unimplemented, "") = (status.code(), status.message()) {
+        return told(unknown_method());
+    }
+    response
+}
+
+/// The numbers in the library's sentence, the second of which is the limit.
+fn limit_in(message: &str) -> String {
+    let mut numbers =
+        message.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
+    match (numbers.next(), numbers.next()) {
+        (Some(found), Some(limit)) => format!("{found} bytes, where at most {limit} are taken"),
+        _ => "it has more bytes than are taken".to_owned(),
+    }
+}
+
+fn unknown_method() -> Status {
+    grpc::status_of_fault(fault::METHOD_NOT_FOUND, "there is no such method here")
+}
+
+/// For whatever no route takes.
+pub(crate) async fn not_found(request: Request) -> Response {
+    if is_grpc(request.headers()) {
+        return told(unknown_method());
+    }
+    json(404, "NOT_FOUND", "there is nothing at this path")
+}
+
+/// For requests at a gRPC path that are not gRPC.
+pub(crate) async fn only_grpc(request: Request, next: Next) -> Response {
+    if is_grpc(request.headers()) {
+        return next.run(request).await;
+    }
+    json(415, "INVALID_ARGUMENT", "this path takes gRPC: send content-type application/grpc")
+}
+
+/// A gRPC error: trailers alone, with HTTP 200.
+fn told(status: Status) -> Response {
+    status.into_http::<axum::body::Body>()
+}
+
+/// An error in the shape of the HTTP+JSON binding.
+fn json(code: u16, status: &'static str, message: &'static str) -> Response {
+    let body =
+        format!(r#"{{"error":{{"code":{code},"status":"{status}","message":"{message}"}}}}"#);
+    let kind = (CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let code = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (code, [kind], body).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Option<Duration>, &'static str> {
+        let mut headers = HeaderMap::new();
+        headers.insert("grpc-timeout", text.parse().unwrap());
+        deadline(&headers)
+    }
+
+    #[test]
+    fn a_deadline_is_up_to_eight_digits_and_a_unit() {
+        assert_eq!(parsed("200m"), Ok(Some(Duration::from_millis(200))));
+        assert_eq!(parsed("99999999H"), Ok(Some(Duration::from_secs(99_999_999 * 3600))));
+        assert_eq!(parsed("1n"), Ok(Some(Duration::from_nanos(1))));
+        assert_eq!(deadline(&HeaderMap::new()), Ok(None));
+        for bad in ["", "S", "5", "5s", "-5S", "1.5S", "999999999S", "5 S"] {
+            assert!(parsed(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn grpc_is_known_by_its_content_type() {
+        let is = |kind: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+            is_grpc(&headers)
+        };
+        assert!(is("application/grpc") && is("application/grpc+proto") && is("application/grpc;x"));
+        assert!(!is("application/grpc-web") && !is("application/json") && !is(""));
+        assert!(!is_grpc(&HeaderMap::new()));
+    }
+}

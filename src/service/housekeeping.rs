@@ -1,0 +1,76 @@
+//! Loops that keep the store true and small.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::domain::Error;
+use crate::service::settings::Settings;
+use crate::store::Store;
+
+/// Rows of one round.
+const BATCH: u32 = 500;
+
+/// Starts a loop for each duty, until `drain`.
+pub(super) fn start(
+    store: &Arc<dyn Store>,
+    settings: &Settings,
+    tasks: &TaskTracker,
+    drain: &CancellationToken,
+) {
+    // A lease that ran out should be noticed soon after, without asking all the time.
+    let lease_round =
+        (settings.lease / 10).clamp(Duration::from_millis(50), Duration::from_secs(1));
+    let grace_round = (settings.grace / 5).clamp(Duration::from_millis(50), Duration::from_secs(1));
+    let settings = *settings;
+    let duty = |name, every, work: Work| {
+        tasks.spawn(rounds(name, every, work, Arc::clone(store), settings, drain.clone()));
+    };
+    duty("release expired leases", lease_round, |store, _| {
+        Box::pin(async move { store.release_expired_of_all(BATCH).await })
+    });
+    // Two graces, for the server that was asked to cancel should be the one to finish.
+    duty("finish cancels", grace_round, |store, settings| {
+        Box::pin(async move { store.finish_cancels_of_all(settings.grace * 2, BATCH).await })
+    });
+    duty("fold counts", Duration::from_secs(1), |store, _| {
+        Box::pin(async move { store.fold_counts_of_all(20 * BATCH).await })
+    });
+    duty("purge what expired", Duration::from_secs(60), |store, settings| {
+        Box::pin(async move { store.purge_expired_of_all(settings.dedupe_window, BATCH).await })
+    });
+}
+
+type Round = std::pin::Pin<Box<dyn Future<Output = Result<u32, Error>> + Send>>;
+type Work = fn(Arc<dyn Store>, Settings) -> Round;
+
+async fn rounds(
+    name: &'static str,
+    every: Duration,
+    work: Work,
+    store: Arc<dyn Store>,
+    settings: Settings,
+    drain: CancellationToken,
+) {
+    let mut clock = tokio::time::interval(every);
+    clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = drain.cancelled() => return,
+            _ = clock.tick() => {}
+        }
+        match work(Arc::clone(&store), settings).await {
+            Ok(0) => {}
+            Ok(rows) => tracing::debug!(duty = name, rows, "kept house"),
+            Err(error) => tracing::warn!(
+                duty = name,
+                error.text = %error,
+                error.cause = std::error::Error::source(&error).map(tracing::field::display),
+                "could not keep house"
+            ),
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The one service behind every binding: a method for each operation of the contract.
+//!
+//! A method takes who calls and the contract's request, and returns the contract's response or an
+//! [`Error`]. Beside the methods run the loops that give turns to the agent and keep the store
+//! tidy.
+
+mod cancel;
+mod housekeeping;
+mod read;
+mod runner;
+mod runners;
+mod send;
+mod settings;
+mod validate;
+mod wait;
+
+use std::convert::Infallible;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::agent::Agent;
+use crate::contract::v1;
+use crate::contract::wkt::Empty;
+use crate::domain::page::PageTokens;
+use crate::domain::{Caller, Clock, Error, Scope, Tenant};
+use crate::store::Store;
+
+use runners::Runners;
+
+pub use settings::{Dedupe, Limits, Settings};
+
+/// Who makes a call, and in which trace.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// The caller, as `auth` found it out.
+    pub caller: Caller,
+    /// The W3C `traceparent` of the call.
+    pub trace: Option<String>,
+}
+
+/// The service. Clones are the same service.
+#[derive(Clone)]
+pub struct Service {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    store: Arc<dyn Store>,
+    agent: Arc<dyn Agent>,
+    /// The media types that the agent takes, in lower case.
+    input_modes: Vec<String>,
+    page_tokens: PageTokens,
+    clock: Arc<dyn Clock>,
+    settings: Settings,
+    runners: Arc<Runners>,
+    tasks: TaskTracker,
+    drain: CancellationToken,
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service").field("settings", &self.inner.settings).finish_non_exhaustive()
+    }
+}
+
+impl Service {
+    /// Starts the service and its loops.
+    #[must_use]
+    pub fn start(
+        store: Arc<dyn Store>,
+        agent: Arc<dyn Agent>,
+        page_tokens: PageTokens,
+        clock: Arc<dyn Clock>,
+        settings: Settings,
+    ) -> Self {
+        let tasks = TaskTracker::new();
+        let drain = CancellationToken::new();
+        let input_modes = validate::input_modes(&agent.card());
+        let runners = Runners::start(
+            Arc::clone(&store),
+            Arc::clone(&agent),
+            &settings,
+            tasks.clone(),
+            drain.clone(),
+        );
+        housekeeping::start(&store, &settings, &tasks, &drain);
+        tasks.close();
+        let inner = Inner {
+            store,
+            agent,
+            input_modes,
+            page_tokens,
+            clock,
+            settings,
+            runners,
+            tasks,
+            drain,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The agent's card, with the capabilities that this server has. Interfaces are filled in by
+    /// whoever knows the address.
+    #[must_use]
+    pub fn card(&self) -> v1::AgentCard {
+        let mut card = self.inner.agent.card();
+        card.capabilities = Some(v1::AgentCapabilities {
+            streaming: Some(false),
+            push_notifications: Some(false),
+            extended_agent_card: Some(false),
+            extensions: Vec::new(),
+        });
+        card
+    }
+
+    /// Takes no new work: waiting callers are told to try again, no turn is claimed any more.
+    pub fn drain(&self) {
+        self.inner.drain.cancel();
+    }
+
+    /// Waits for turns that run, after [`drain`](Self::drain). When `within` is nearly over, the
+    /// rest is handed back for another server. Returns whether everything ended or was handed
+    /// back in time.
+    pub async fn stopped(&self, within: Duration) -> bool {
+        let hand_back_after = within.mul_f64(0.8);
+        if tokio::time::timeout(hand_back_after, self.inner.tasks.wait()).await.is_ok() {
+            return true;
+        }
+        self.inner.runners.hand_back();
+        tokio::time::timeout(within - hand_back_after, self.inner.tasks.wait()).await.is_ok()
+    }
+
+    /// SendMessage: stores the message, then answers or waits (SEND-01 to SEND-21).
+    ///
+    /// # Errors
+    /// Every way in which a message can be refused; [`Error::ShuttingDown`] while draining.
+    pub async fn send_message(
+        &self,
+        call: &Call,
+        request: v1::SendMessageRequest,
+    ) -> Result<v1::SendMessageResponse, Error> {
+        self.inner.send_message(call, request).await
+    }
+
+    /// GetTask: status, artifacts and history of one task (GET-01 to GET-05).
+    ///
+    /// # Errors
+    /// [`Error::TaskNotFound`] for every task that is not the caller's.
+    pub async fn get_task(
+        &self,
+        call: &Call,
+        request: v1::GetTaskRequest,
+    ) -> Result<v1::Task, Error> {
+        self.inner.get_task(call, request).await
+    }
+
+    /// ListTasks: one page, newest status first (LIST-01 to LIST-17).
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] naming every wrong field, or one of the two page token errors.
+    pub async fn list_tasks(
+        &self,
+        call: &Call,
+        request: v1::ListTasksRequest,
+    ) -> Result<v1::ListTasksResponse, Error> {
+        self.inner.list_tasks(call, request).await
+    }
+
+    /// CancelTask: asks for the task's end and returns it as it ended (CAN-01 to CAN-08).
+    ///
+    /// # Errors
+    /// [`Error::TaskNotCancelable`] if it had ended before.
+    pub async fn cancel_task(
+        &self,
+        call: &Call,
+        request: v1::CancelTaskRequest,
+    ) -> Result<v1::Task, Error> {
+        self.inner.cancel_task(call, request).await
+    }
+
+    /// SendStreamingMessage is not offered yet (CAP-04).
+    ///
+    /// # Errors
+    /// Always [`Error::Unsupported`].
+    pub async fn send_streaming_message(
+        &self,
+        _call: &Call,
+        _request: v1::SendMessageRequest,
+    ) -> Result<Infallible, Error> {
+        Err(no_streaming())
+    }
+
+    /// SubscribeToTask is not offered yet (CAP-04).
+    ///
+    /// # Errors
+    /// Always [`Error::Unsupported`].
+    pub async fn subscribe_to_task(
+        &self,
+        _call: &Call,
+        _request: v1::SubscribeToTaskRequest,
+    ) -> Result<Infallible, Error> {
+        Err(no_streaming())
+    }
+
+    /// Webhooks are not offered yet (CAP-02).
+    ///
+    /// # Errors
+    /// Always [`Error::PushNotSupported`].
+    pub async fn create_task_push_notification_config(
+        &self,
+        _call: &Call,
+        _request: v1::TaskPushNotificationConfig,
+    ) -> Result<v1::TaskPushNotificationConfig, Error> {
+        Err(Error::PushNotSupported)
+    }
+
+    /// Webhooks are not offered yet (CAP-02).
+    ///
+    /// # Errors
+    /// Always [`Error::PushNotSupported`].
+    pub async fn get_task_push_notification_config(
+        &self,
+        _call: &Call,
+        _request: v1::GetTaskPushNotificationConfigRequest,
+    ) -> Result<v1::TaskPushNotificationConfig, Error> {
+        Err(Error::PushNotSupported)
+    }
+
+    /// Webhooks are not offered yet (CAP-02).
+    ///
+    /// # Errors
+    /// Always [`Error::PushNotSupported`].
+    pub async fn list_task_push_notification_configs(
+        &self,
+        _call: &Call,
+        _request: v1::ListTaskPushNotificationConfigsRequest,
+    ) -> Result<v1::ListTaskPushNotificationConfigsResponse, Error> {
+        Err(Error::PushNotSupported)
+    }
+
+    /// Webhooks are not offered yet (CAP-02).
+    ///
+    /// # Errors
+    /// Always [`Error::PushNotSupported`].
+    pub async fn delete_task_push_notification_config(
+        &self,
+        _call: &Call,
+        _request: v1::DeleteTaskPushNotificationConfigRequest,
+    ) -> Result<Empty, Error> {
+        Err(Error::PushNotSupported)
+    }
+
+    /// The extended card is not offered yet (CAP-05).
+    ///
+    /// # Errors
+    /// Always [`Error::Unsupported`].
+    pub async fn get_extended_agent_card(
+        &self,
+        _call: &Call,
+        _request: v1::GetExtendedAgentCardRequest,
+    ) -> Result<v1::AgentCard, Error> {
+        Err(Error::Unsupported("there is no extended agent card".to_owned()))
+    }
+}
+
+fn no_streaming() -> Error {
+    Error::Unsupported("streaming is not supported; the agent card says so".to_owned())
+}
+
+impl Inner {
+    /// The rows of a request that names a task. A tenant that is not the caller's has no tasks,
+    /// whether it exists or not (TEN-06).
+    fn scope_of_task(call: &Call, tenant: &str) -> Result<Scope, Error> {
+        let Ok(tenant) = Tenant::parse("tenant", tenant) else { return Err(Error::TaskNotFound) };
+        call.caller.scope(tenant).ok_or(Error::TaskNotFound)
+    }
+
+    /// The rows of a request that names no task.
+    fn scope(call: &Call, tenant: &str) -> Result<Scope, Error> {
+        let tenant = Tenant::parse("tenant", tenant)?;
+        let refused = || Error::Forbidden("this tenant is not among the caller's".to_owned());
+        call.caller.scope(tenant).ok_or_else(refused)
+    }
+}

@@ -1,0 +1,228 @@
+//! The pool that gives turns to the agent: claims what is due, keeps leases alive, and lets go.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Instant, MissedTickBehavior, sleep};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::agent::{Agent, Limits};
+use crate::domain::LeaseToken;
+use crate::service::runner::{self, Run};
+use crate::service::settings::Settings;
+use crate::store::{CancelWish, HeldLease, LeaseRequest, Store, Turn};
+
+/// The most turns of one claim.
+const CLAIM_MAX: u32 = 16;
+
+/// The right to run one turn.
+pub(super) type Slot = OwnedSemaphorePermit;
+
+/// The pool.
+pub(super) struct Runners {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) agent: Arc<dyn Agent>,
+    pub(super) settings: Settings,
+    slots: Arc<Semaphore>,
+    running: Mutex<HashMap<LeaseToken, Running>>,
+    tasks: TaskTracker,
+    drain: CancellationToken,
+    hand_back: CancellationToken,
+}
+
+impl fmt::Debug for Runners {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runners").finish_non_exhaustive()
+    }
+}
+
+/// A turn that runs here, as the loop sees it that keeps leases alive.
+struct Running {
+    held: HeldLease,
+    /// Until when the lease is certain.
+    until: Instant,
+    lost: CancellationToken,
+    cancel: watch::Sender<Option<CancelWish>>,
+}
+
+impl Runners {
+    /// Starts the loops that claim and that renew.
+    pub(super) fn start(
+        store: Arc<dyn Store>,
+        agent: Arc<dyn Agent>,
+        settings: &Settings,
+        tasks: TaskTracker,
+        drain: CancellationToken,
+    ) -> Arc<Self> {
+        let pool = Arc::new(Self {
+            store,
+            agent,
+            settings: *settings,
+            slots: Arc::new(Semaphore::new(settings.runners.max(1))),
+            running: Mutex::default(),
+            tasks,
+            drain,
+            hand_back: CancellationToken::new(),
+        });
+        pool.tasks.spawn(Arc::clone(&pool).claim_turns());
+        pool.tasks.spawn(Arc::clone(&pool).renew_leases());
+        pool
+    }
+
+    /// A slot, if one is free and the server takes new work.
+    pub(super) fn reserve(&self) -> Option<Slot> {
+        if self.drain.is_cancelled() {
+            return None;
+        }
+        Arc::clone(&self.slots).try_acquire_owned().ok()
+    }
+
+    /// A fresh lease to ask for.
+    pub(super) fn lease(&self) -> LeaseRequest {
+        LeaseRequest { token: LeaseToken::generate(), lease: self.settings.lease }
+    }
+
+    /// Runs a leased turn to its end.
+    pub(super) fn run(self: &Arc<Self>, slot: Slot, turn: Turn) {
+        let (cancel, canceled) = watch::channel(turn.cancel.clone());
+        let lost = CancellationToken::new();
+        let lease = turn.lease;
+        let held = HeldLease { scope: turn.scope.clone(), task: turn.task, turn: turn.turn, lease };
+        // The lease began before this moment, but later than its request; half a second is
+        // more than enough for the way between.
+        let until = Instant::now() + self.certain(self.settings.lease);
+        let running = Running { held: held.clone(), until, lost: lost.clone(), cancel };
+        self.table().insert(lease, running);
+        let run =
+            Run { pool: Arc::clone(self), held, lost, canceled, hand_back: self.hand_back.clone() };
+        let pool = Arc::clone(self);
+        self.tasks.spawn(async move {
+            runner::run(run, turn).await;
+            pool.table().remove(&lease);
+            drop(slot);
+        });
+    }
+
+    /// How long a lease that was just given or renewed is certain on this side.
+    fn certain(&self, lease: Duration) -> Duration {
+        lease - (lease / 4).min(Duration::from_millis(500))
+    }
+
+    /// Until when a lease is certain; now, if it is not held any more.
+    pub(super) fn certain_until(&self, lease: LeaseToken) -> Instant {
+        self.table().get(&lease).map_or_else(Instant::now, |running| running.until)
+    }
+
+    /// What agents may report.
+    pub(super) fn limits(&self) -> Limits {
+        let limits = &self.settings.limits;
+        Limits {
+            status_bytes: limits.status_bytes,
+            chunk_bytes: limits.chunk_bytes,
+            nesting: limits.nesting,
+        }
+    }
+
+    /// Makes every turn that still runs go back to the queue.
+    pub(super) fn hand_back(&self) {
+        self.hand_back.cancel();
+    }
+
+    fn table(&self) -> std::sync::MutexGuard<'_, HashMap<LeaseToken, Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn claim_turns(self: Arc<Self>) {
+        loop {
+            // Made before the claim: a turn that becomes due meanwhile is not slept over.
+            let due = self.store.hints().turn_due();
+            match self.claim().await {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::warn!(error.text = %error, "could not claim turns");
+                    sleep(Duration::from_millis(200)).await;
+                }
+            }
+            tokio::select! {
+                () = self.drain.cancelled() => return,
+                () = due => {}
+                () = sleep(self.settings.poll) => {}
+            }
+        }
+    }
+
+    /// Claims up to the number of free slots. Returns whether more may be due.
+    async fn claim(self: &Arc<Self>) -> Result<bool, crate::domain::Error> {
+        let first = tokio::select! {
+            () = self.drain.cancelled() => return Ok(false),
+            slot = Arc::clone(&self.slots).acquire_owned() => slot,
+        };
+        let Ok(first) = first else { return Ok(false) };
+        let mut slots = vec![first];
+        while slots.len() < CLAIM_MAX as usize
+            && let Some(slot) = self.reserve()
+        {
+            slots.push(slot);
+        }
+        let limit = u32::try_from(slots.len()).unwrap_or(CLAIM_MAX);
+        let turns = self.store.claim_turns_of_all(limit, self.settings.lease).await?;
+        let full = turns.len() == slots.len();
+        for (slot, turn) in slots.into_iter().zip(turns) {
+            self.run(slot, turn);
+        }
+        Ok(full)
+    }
+
+    async fn renew_leases(self: Arc<Self>) {
+        let mut clock = tokio::time::interval(self.settings.renew);
+        clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            // Leases are kept until the last turn has ended, also while the server drains.
+            tokio::select! {
+                _ = clock.tick() => {}
+                () = self.hand_back.cancelled() => return,
+                () = self.drain.cancelled(), if self.table().is_empty() => return,
+            }
+            let held: Vec<HeldLease> = {
+                let table = self.table();
+                table.values().map(|running| running.held.clone()).collect()
+            };
+            if !held.is_empty() {
+                self.renew(&held).await;
+            } else if self.drain.is_cancelled() {
+                return;
+            }
+        }
+    }
+
+    /// Renews leases, tells their runners of cancels, and stops those that have lost theirs.
+    pub(super) async fn renew(&self, held: &[HeldLease]) {
+        let asked_at = Instant::now();
+        let renewed = self.store.renew_leases_of_all(held, self.settings.lease).await;
+        if let Err(error) = &renewed {
+            tracing::warn!(error.text = %error, "could not renew leases");
+        }
+        let mut table = self.table();
+        for lease in held {
+            let Some(running) = table.get_mut(&lease.lease) else { continue };
+            match &renewed {
+                Ok(renewed) => match renewed.iter().find(|r| r.lease == lease.lease) {
+                    Some(renewed) => {
+                        running.until = asked_at + self.certain(self.settings.lease);
+                        if renewed.cancel.is_some() && running.cancel.borrow().is_none() {
+                            running.cancel.send_replace(renewed.cancel.clone());
+                        }
+                    }
+                    None => running.lost.cancel(),
+                },
+                Err(_) if running.until <= Instant::now() => running.lost.cancel(),
+                Err(_) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What the service can be told.
+
+use std::time::Duration;
+
+/// When the same message counts as sent again (AMB-39).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Dedupe {
+    /// For every caller.
+    On,
+    /// For nobody.
+    Off,
+    /// For callers that have a principal of their own.
+    #[default]
+    Auto,
+}
+
+/// Sizes of what goes in and out, in bytes of the encoded messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// A client's message.
+    pub message_bytes: usize,
+    /// An agent's status message with its metadata.
+    pub status_bytes: usize,
+    /// One update of an artifact.
+    pub chunk_bytes: usize,
+    /// A page of a listing: below the 4 MiB that gRPC clients take by default.
+    pub page_bytes: usize,
+    /// A task in any other answer.
+    pub task_bytes: usize,
+    /// Objects and arrays inside each other in free-form values.
+    pub nesting: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            message_bytes: 3 << 20,
+            status_bytes: 256 << 10,
+            chunk_bytes: 3 << 20,
+            page_bytes: (4 << 20) - (16 << 10),
+            task_bytes: 64 << 20,
+            nesting: 30,
+        }
+    }
+}
+
+/// The service's settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// When the same message counts as sent again.
+    pub dedupe: Dedupe,
+    /// How long a message is remembered.
+    pub dedupe_window: Duration,
+    /// How long a runner may be silent before its turn goes to another.
+    pub lease: Duration,
+    /// How often leases are prolonged.
+    pub renew: Duration,
+    /// How long a canceled agent may take to end its task.
+    pub grace: Duration,
+    /// How often an agent may fail in one turn.
+    pub max_attempts: i32,
+    /// How often a runner may lose one turn.
+    pub max_interruptions: i32,
+    /// The pause after an agent's first error; it doubles with each.
+    pub retry_pause: Duration,
+    /// How many turns run at a time.
+    pub runners: usize,
+    /// How long a task may wait to become a direct reply before it is listed.
+    pub show_after: Duration,
+    /// How often is looked for changes of which no hint came.
+    pub poll: Duration,
+    /// Messages of history in answers other than listings when none are asked for.
+    pub history_default: u32,
+    /// Messages of history in listings when none are asked for.
+    pub list_history_default: u32,
+    /// Sizes.
+    pub limits: Limits,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            dedupe: Dedupe::Auto,
+            dedupe_window: Duration::from_secs(24 * 3600),
+            lease: Duration::from_secs(15),
+            renew: Duration::from_secs(5),
+            grace: Duration::from_secs(5),
+            max_attempts: 3,
+            max_interruptions: 50,
+            retry_pause: Duration::from_secs(1),
+            runners: 64,
+            show_after: Duration::from_secs(1),
+            poll: Duration::from_secs(1),
+            history_default: 100,
+            list_history_default: 0,
+            limits: Limits::default(),
+        }
+    }
+}
