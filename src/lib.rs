@@ -10,6 +10,8 @@ pub mod auth;
 pub mod bindings;
 #[cfg(feature = "client")]
 pub mod client;
+#[cfg(feature = "server")]
+pub mod config;
 pub mod contract;
 #[cfg(feature = "server")]
 pub mod domain;

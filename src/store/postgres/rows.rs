@@ -211,7 +211,6 @@ fn turn_columns(change: TurnChange, now: i64) -> (i16, Option<i64>, i32) {
     }
 }
 
-#[expect(clippy::too_many_lines, reason = "one statement and its many parameters, by number")]
 async fn update(
     db: &Db,
     client: &Object,

@@ -51,7 +51,6 @@ async fn decide<T>(
     within(db, client, key.tenant, task, turn, absent, of_owner, decide).await
 }
 
-#[expect(clippy::too_many_arguments, reason = "the one place where all of a write comes together")]
 async fn within<T>(
     db: &Db,
     client: Object,
