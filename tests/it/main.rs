@@ -7,3 +7,5 @@
 mod contract;
 mod layers;
 mod support;
+mod tasks;
+mod turns;

@@ -1,5 +1,6 @@
 //! What the tests share.
 
+pub(crate) mod bench;
 pub(crate) mod cluster;
 pub(crate) mod program;
 
