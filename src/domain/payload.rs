@@ -143,9 +143,11 @@ mod tests {
     }
 
     fn lists(depth: usize) -> Option<Kind> {
-        (0..depth).fold(Some(Kind::BoolValue(true)), |kind, _| {
-            Some(Kind::ListValue(ListValue { values: vec![Value { kind }] }))
-        })
+        let mut kind = Kind::BoolValue(true);
+        for _ in 0..depth {
+            kind = Kind::ListValue(ListValue { values: vec![Value { kind: Some(kind) }] });
+        }
+        Some(kind)
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::service::settings::Settings;
 use crate::store::Store;
 
 /// Rows of one round.
-const BATCH: u32 = 500;
+const BATCH: u32 = 1000;
 
 /// Starts a loop for each duty, until `drain`.
 pub(super) fn start(
@@ -37,7 +37,7 @@ pub(super) fn start(
         Box::pin(async move { store.finish_cancels_of_all(settings.grace * 2, BATCH).await })
     });
     duty("fold counts", Duration::from_secs(1), |store, _| {
-        Box::pin(async move { store.fold_counts_of_all(20 * BATCH).await })
+        Box::pin(async move { store.fold_counts_of_all(BATCH).await })
     });
     duty("purge what expired", Duration::from_secs(60), |store, settings| {
         Box::pin(async move { store.purge_expired_of_all(settings.dedupe_window, BATCH).await })
@@ -57,12 +57,18 @@ async fn rounds(
 ) {
     let mut clock = tokio::time::interval(every);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut is_behind = false;
     loop {
         tokio::select! {
+            biased;
             () = drain.cancelled() => return,
-            _ = clock.tick() => {}
+            _ = clock.tick(), if !is_behind => {}
+            // Others may write in between.
+            () = tokio::task::yield_now(), if is_behind => {}
         }
-        match work(Arc::clone(&store), settings).await {
+        let done = work(Arc::clone(&store), settings).await;
+        is_behind = done.as_ref().is_ok_and(|rows| *rows >= BATCH);
+        match done {
             Ok(0) => {}
             Ok(rows) => tracing::debug!(duty = name, rows, "kept house"),
             Err(error) => tracing::warn!(

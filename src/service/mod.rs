@@ -29,6 +29,7 @@ use crate::domain::page::PageTokens;
 use crate::domain::{Caller, Clock, Error, Scope, Tenant};
 use crate::store::Store;
 
+use cancel::Cancels;
 use runners::Runners;
 
 pub use settings::{Dedupe, Limits, Settings};
@@ -57,6 +58,7 @@ struct Inner {
     clock: Arc<dyn Clock>,
     settings: Settings,
     runners: Arc<Runners>,
+    cancels: Cancels,
     tasks: TaskTracker,
     drain: CancellationToken,
 }
@@ -97,6 +99,7 @@ impl Service {
             clock,
             settings,
             runners,
+            cancels: Cancels::default(),
             tasks,
             drain,
         };
@@ -272,6 +275,15 @@ fn no_streaming() -> Error {
 }
 
 impl Inner {
+    /// Runs a write on the service's own tasks, so that it ends as it should also when the caller
+    /// leaves, and a shutdown waits for it.
+    async fn to_its_end<T: Send + 'static>(
+        &self,
+        write: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.tasks.spawn(write).await.map_err(Error::internal)?
+    }
+
     /// The rows of a request that names a task. A tenant that is not the caller's has no tasks,
     /// whether it exists or not (TEN-06).
     fn scope_of_task(call: &Call, tenant: &str) -> Result<Scope, Error> {

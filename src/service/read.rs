@@ -34,9 +34,15 @@ impl Inner {
         self.fitting(record.task)
     }
 
-    /// A task that is small enough to be sent; artifacts are never cut.
-    pub(super) fn fitting(&self, task: v1::Task) -> Result<v1::Task, Error> {
-        let (bytes, max) = (task.encoded_len(), self.settings.limits.task_bytes);
+    /// A task that is small enough to be sent: the oldest history is left out first, artifacts
+    /// never are.
+    pub(super) fn fitting(&self, mut task: v1::Task) -> Result<v1::Task, Error> {
+        let max = self.settings.limits.task_bytes;
+        let mut bytes = task.encoded_len();
+        while bytes > max && !task.history.is_empty() {
+            task.history.drain(..task.history.len().div_ceil(2));
+            bytes = task.encoded_len();
+        }
         if bytes <= max {
             return Ok(task);
         }

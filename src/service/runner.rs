@@ -54,12 +54,18 @@ struct Pen<'a> {
     /// The last status that was stored by this attempt.
     state: Option<TaskState>,
     ended: bool,
+    /// Whether a cancel had been requested when the last report was stored.
+    cancel_requested: bool,
 }
 
 /// Runs a leased turn. What can go wrong is told to the store, or left to the next attempt.
 pub(super) async fn run(run: Run, turn: Turn) {
-    let mut pen = Pen { run: &run, sequence: turn.last_report, state: None, ended: false };
+    let mut pen = Pen::new(&run, turn.last_report);
     let settings = &run.pool.settings;
+    if run.hand_back.is_cancelled() {
+        pen.end(TurnEnd::HandedBack).await;
+        return;
+    }
     if turn.cancel.is_some() {
         pen.finish(TaskState::Canceled, None).await;
         return;
@@ -82,6 +88,10 @@ pub(super) async fn run(run: Run, turn: Turn) {
         Attempt::Lost => tracing::info!(task.id = %turn.task, "a turn was lost"),
         Attempt::HandedBack => pen.end(TurnEnd::HandedBack).await,
         Attempt::Returned(_) if pen.ended => {}
+        // However it left: it was asked to.
+        Attempt::Returned(_) if run.canceled.borrow().is_some() => {
+            pen.finish(TaskState::Canceled, None).await;
+        }
         Attempt::Returned(Ok(())) => match pen.state {
             Some(state) if state.is_interrupted() => pen.end(TurnEnd::Finished).await,
             _ => {
@@ -104,9 +114,10 @@ pub(super) async fn run(run: Run, turn: Turn) {
     }
 }
 
-/// What earlier turns and attempts stored; nothing to read for the first of both.
+/// What was stored before: by earlier turns, by earlier attempts, or by this one on a server that
+/// handed it back.
 async fn artifacts_so_far(store: &dyn Store, turn: &Turn) -> Result<Vec<v1::Artifact>, Error> {
-    if turn.turn == 1 && turn.errors + turn.interruptions == 0 {
+    if turn.turn == 1 && turn.errors + turn.interruptions == 0 && turn.last_report == 0 {
         return Ok(Vec::new());
     }
     let view = View { history: 0, artifacts: true, hidden: true };
@@ -145,8 +156,19 @@ async fn work(pen: &mut Pen<'_>, turn: AgentTurn) -> Attempt {
     let mut let_go_at = None;
     loop {
         let mut heard = Vec::new();
+        let certain_until = run.pool.certain_until(run.held.lease);
         tokio::select! {
             biased;
+            () = run.lost.cancelled(), if !pen.ended => return Attempt::Lost,
+            () = run.hand_back.cancelled() => {
+                while let Ok(next) = said.try_recv() {
+                    heard.push(next);
+                }
+                if !pen.write(heard, false).await {
+                    return Attempt::Lost;
+                }
+                return if pen.ended { Attempt::Returned(Ok(())) } else { Attempt::HandedBack };
+            }
             outcome = &mut working => {
                 while let Ok(next) = said.try_recv() {
                     heard.push(next);
@@ -161,10 +183,12 @@ async fn work(pen: &mut Pen<'_>, turn: AgentTurn) -> Attempt {
                 if count > 0 && !pen.write(heard, false).await {
                     return Attempt::Lost;
                 }
+                pen.pass_cancel_on().await;
             }
-            () = run.lost.cancelled(), if !pen.ended => return Attempt::Lost,
-            () = run.hand_back.cancelled() => {
-                return if pen.ended { Attempt::Returned(Ok(())) } else { Attempt::HandedBack };
+            () = sleep_until(certain_until), if !pen.ended => {
+                if run.pool.certain_until(run.held.lease) <= Instant::now() {
+                    return Attempt::Lost;
+                }
             }
             () = async { changed.as_mut().await; sleep_until(look_at).await }, if !pen.ended => {
                 changed.set(hint.armed());
@@ -184,7 +208,18 @@ async fn work(pen: &mut Pen<'_>, turn: AgentTurn) -> Attempt {
     }
 }
 
-impl Pen<'_> {
+impl<'a> Pen<'a> {
+    fn new(run: &'a Run, sequence: i64) -> Self {
+        Self { run, sequence, state: None, ended: false, cancel_requested: false }
+    }
+
+    /// Tells an agent of a cancel that a report came across, also if it never pauses.
+    async fn pass_cancel_on(&self) {
+        if self.cancel_requested && !self.ended && self.run.canceled.borrow().is_none() {
+            self.run.pool.renew(std::slice::from_ref(&self.run.held)).await;
+        }
+    }
+
     /// Stores what was said, in order. `false` if the lease is lost.
     async fn write(&mut self, heard: Vec<Said>, last: bool) -> bool {
         let mut updates = Vec::new();
@@ -238,7 +273,12 @@ impl Pen<'_> {
         let store = &self.run.pool.store;
         let outcome = self.insist(|| store.report(&held.scope, held.task, &report)).await;
         match outcome {
-            Some(Reported::Landed { .. } | Reported::Repeated) => {
+            Some(Reported::Landed { cancel_requested, .. }) => {
+                self.ended |= ends;
+                self.cancel_requested = cancel_requested;
+                true
+            }
+            Some(Reported::Repeated) => {
                 self.ended |= ends;
                 true
             }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, MissedTickBehavior, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -32,6 +32,8 @@ pub(super) struct Runners {
     tasks: TaskTracker,
     drain: CancellationToken,
     hand_back: CancellationToken,
+    /// A turn has ended; one hint is kept if nobody waits.
+    ended: Notify,
 }
 
 impl fmt::Debug for Runners {
@@ -67,6 +69,7 @@ impl Runners {
             tasks,
             drain,
             hand_back: CancellationToken::new(),
+            ended: Notify::new(),
         });
         pool.tasks.spawn(Arc::clone(&pool).claim_turns());
         pool.tasks.spawn(Arc::clone(&pool).renew_leases());
@@ -86,28 +89,32 @@ impl Runners {
         LeaseRequest { token: LeaseToken::generate(), lease: self.settings.lease }
     }
 
-    /// Runs a leased turn to its end.
-    pub(super) fn run(self: &Arc<Self>, slot: Slot, turn: Turn) {
+    /// Runs a turn to its end whose lease was asked for at `asked_at`.
+    pub(super) fn run(self: &Arc<Self>, slot: Slot, turn: Turn, asked_at: Instant) {
         let (cancel, canceled) = watch::channel(turn.cancel.clone());
         let lost = CancellationToken::new();
         let lease = turn.lease;
         let held = HeldLease { scope: turn.scope.clone(), task: turn.task, turn: turn.turn, lease };
-        // The lease began before this moment, but later than its request; half a second is
-        // more than enough for the way between.
-        let until = Instant::now() + self.certain(self.settings.lease);
+        let until = asked_at + self.certain(self.settings.lease);
         let running = Running { held: held.clone(), until, lost: lost.clone(), cancel };
         self.table().insert(lease, running);
-        let run =
-            Run { pool: Arc::clone(self), held, lost, canceled, hand_back: self.hand_back.clone() };
+        let hand_back = self.hand_back.child_token();
+        if self.drain.is_cancelled() {
+            // Taken while the drain began: another server can start with it at once.
+            hand_back.cancel();
+        }
+        let run = Run { pool: Arc::clone(self), held, lost, canceled, hand_back };
         let pool = Arc::clone(self);
         self.tasks.spawn(async move {
             runner::run(run, turn).await;
             pool.table().remove(&lease);
+            pool.ended.notify_one();
             drop(slot);
         });
     }
 
-    /// How long a lease that was just given or renewed is certain on this side.
+    /// How long after it was asked for a lease is certain on this side. The store's term begins
+    /// later, when it gives the lease; the rest is for the agent to be stopped in.
     fn certain(&self, lease: Duration) -> Duration {
         lease - (lease / 4).min(Duration::from_millis(500))
     }
@@ -149,6 +156,7 @@ impl Runners {
                 }
             }
             tokio::select! {
+                biased;
                 () = self.drain.cancelled() => return,
                 () = due => {}
                 () = sleep(self.settings.poll) => {}
@@ -159,6 +167,7 @@ impl Runners {
     /// Claims up to the number of free slots. Returns whether more may be due.
     async fn claim(self: &Arc<Self>) -> Result<bool, crate::domain::Error> {
         let first = tokio::select! {
+            biased;
             () = self.drain.cancelled() => return Ok(false),
             slot = Arc::clone(&self.slots).acquire_owned() => slot,
         };
@@ -170,10 +179,11 @@ impl Runners {
             slots.push(slot);
         }
         let limit = u32::try_from(slots.len()).unwrap_or(CLAIM_MAX);
+        let asked_at = Instant::now();
         let turns = self.store.claim_turns_of_all(limit, self.settings.lease).await?;
         let full = turns.len() == slots.len();
         for (slot, turn) in slots.into_iter().zip(turns) {
-            self.run(slot, turn);
+            self.run(slot, turn, asked_at);
         }
         Ok(full)
     }
@@ -184,9 +194,10 @@ impl Runners {
         loop {
             // Leases are kept until the last turn has ended, also while the server drains.
             tokio::select! {
-                _ = clock.tick() => {}
+                biased;
                 () = self.hand_back.cancelled() => return,
-                () = self.drain.cancelled(), if self.table().is_empty() => return,
+                () = self.drained() => return,
+                _ = clock.tick() => {}
             }
             let held: Vec<HeldLease> = {
                 let table = self.table();
@@ -194,9 +205,15 @@ impl Runners {
             };
             if !held.is_empty() {
                 self.renew(&held).await;
-            } else if self.drain.is_cancelled() {
-                return;
             }
+        }
+    }
+
+    /// Waits for a drain and then for the last turn.
+    async fn drained(&self) {
+        self.drain.cancelled().await;
+        while !self.table().is_empty() {
+            self.ended.notified().await;
         }
     }
 

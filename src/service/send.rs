@@ -1,7 +1,11 @@
 //! SendMessage.
 
+use std::sync::Arc;
+
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
+use tokio::sync::futures::OwnedNotified;
+use tokio::time::Instant;
 
 use crate::contract::v1;
 use crate::contract::v1::send_message_response::Payload;
@@ -9,11 +13,21 @@ use crate::domain::{ContextId, Error, LeaseToken, Scope, TaskId};
 use crate::service::settings::Dedupe;
 use crate::service::validate::{self, Target};
 use crate::service::{Call, Inner};
+use crate::store::hints::TaskHint;
 use crate::store::{self, Accept, Accepted, AcceptedTurn, TaskRecord, Turn, TurnRequest};
+
+/// A message that was stored.
+pub(super) struct Arrived {
+    pub(super) turn: AcceptedTurn,
+    /// Whether it had been stored before.
+    pub(super) is_repeat: bool,
+    /// For a turn that began here this moment: its first change. Until then a read finds nothing.
+    pub(super) first_change: Option<(TaskHint, OwnedNotified)>,
+}
 
 impl Inner {
     pub(super) async fn send_message(
-        &self,
+        self: &Arc<Self>,
         call: &Call,
         mut request: v1::SendMessageRequest,
     ) -> Result<v1::SendMessageResponse, Error> {
@@ -47,35 +61,39 @@ impl Inner {
             },
             lease: None,
         };
-        let (turn, is_repeat) = self.accept(&scope, accept).await?;
+        // As one, so that no lease is left lying when the caller leaves in between.
+        let (this, owned) = (Arc::clone(self), scope.clone());
+        let arrived = self.to_its_end(async move { this.accept(&owned, accept).await }).await?;
         let record = if send.at_once {
-            self.as_it_is(&scope, turn, is_repeat, send.history).await?
+            self.as_it_is(&scope, &arrived, send.history).await?
         } else {
-            self.settled(&scope, &turn, send.history).await?
+            self.settled(&scope, arrived, send.history).await?
         };
         self.answer(record)
     }
 
     /// Stores the message; a free runner of this server gets the turn in the same commit.
-    async fn accept(
-        &self,
-        scope: &Scope,
-        mut accept: Accept,
-    ) -> Result<(AcceptedTurn, bool), Error> {
+    async fn accept(&self, scope: &Scope, mut accept: Accept) -> Result<Arrived, Error> {
         // A later message of a task has a story before it, so its turn is claimed in the usual way.
         let begins = matches!(accept.target, store::Target::New { .. });
         let slot = if begins { self.runners.reserve() } else { None };
         accept.lease = slot.as_ref().map(|_| self.runners.lease());
+        let asked_at = Instant::now();
         match self.store.accept(scope, &accept).await? {
-            Accepted::New(accepted) => {
-                let lease = accept.lease.filter(|_| accepted.leased);
-                let turn = lease.and_then(|lease| leased_turn(scope, &accept, lease.token));
-                if let (Some(slot), Some(turn)) = (slot, turn) {
-                    self.runners.run(slot, turn);
+            Accepted::New(turn) => {
+                let lease = accept.lease.filter(|_| turn.leased);
+                let mut arrived = Arrived { turn, is_repeat: false, first_change: None };
+                let leased = lease.and_then(|lease| leased_turn(scope, &accept, lease.token));
+                if let (Some(slot), Some(leased)) = (slot, leased) {
+                    let hint = self.store.hints().watch_task(turn.task);
+                    // Before the agent begins: what it does first is not slept over.
+                    let armed = hint.armed();
+                    arrived.first_change = Some((hint, armed));
+                    self.runners.run(slot, leased, asked_at);
                 }
-                Ok((accepted, false))
+                Ok(arrived)
             }
-            Accepted::Repeat(turn) => Ok((turn, true)),
+            Accepted::Repeat(turn) => Ok(Arrived { turn, is_repeat: true, first_change: None }),
             Accepted::OtherContent => Err(Error::invalid(
                 "message.message_id",
                 "was used before for a message with other content; give each message an id of its own",
@@ -99,15 +117,15 @@ impl Inner {
     async fn as_it_is(
         &self,
         scope: &Scope,
-        turn: AcceptedTurn,
-        is_repeat: bool,
+        arrived: &Arrived,
         history: u32,
     ) -> Result<TaskRecord, Error> {
-        if is_repeat {
+        let task = arrived.turn.task;
+        if arrived.is_repeat {
             // The first call may have waited for a direct reply; this caller is told of the task.
-            self.store.show(scope, turn.task).await?;
+            self.store.show(scope, task).await?;
         }
-        self.whole(scope, turn.task, history).await?.ok_or(Error::TaskNotFound)
+        self.whole(scope, task, history).await?.ok_or(Error::TaskNotFound)
     }
 
     fn dedupe(&self, call: &Call, message: &v1::Message) -> Option<store::Dedupe> {

@@ -9,6 +9,9 @@ use crate::domain::{ContextId, Error, MessageId, TaskId};
 use crate::service::settings::Settings;
 use crate::store::floor_ms;
 
+/// The most media types that a client may say it takes.
+const MODES_MAX: usize = 100;
+
 /// A send, checked.
 pub(super) struct Send {
     pub(super) message: v1::Message,
@@ -65,6 +68,13 @@ pub(super) fn send(
     let advice = "send large content as url parts";
     let bytes = message.encoded_len() + request.metadata.as_ref().map_or(0, |m| m.encoded_len());
     checker.size("message", bytes, limits.message_bytes, advice);
+    for (n, mode) in configuration.accepted_output_modes.iter().enumerate() {
+        checker.text(&format!("configuration.accepted_output_modes[{n}]"), mode);
+    }
+    if configuration.accepted_output_modes.len() > MODES_MAX {
+        let problem = format!("must have at most {MODES_MAX} entries");
+        checker.refuse("configuration.accepted_output_modes", problem);
+    }
     let history = history(
         &mut checker,
         "configuration.history_length",

@@ -1,28 +1,78 @@
 //! Waiting for a task: for its answer, or for its end.
 
+use std::sync::Arc;
+
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::contract::v1::TaskState;
 use crate::domain::{Error, Scope, TaskId};
 use crate::service::Inner;
-use crate::store::{AcceptedTurn, TaskRecord, View};
+use crate::service::send::Arrived;
+use crate::store::{Store, TaskRecord, View};
 
 /// How often a whole task is read at once in the hope that it has settled; a task with a long
 /// story is then only looked at until it has.
 const HOPEFUL_READS: u32 = 2;
 
+/// Shows a task when its time has come, also if nobody waits for it any more: a caller that
+/// leaves, or is sent away, may look for its task.
+struct Showing {
+    store: Arc<dyn Store>,
+    scope: Scope,
+    task: TaskId,
+    tasks: TaskTracker,
+    drain: CancellationToken,
+    /// When, as long as that is open.
+    at: Option<Instant>,
+}
+
+impl Showing {
+    /// Shows the task if its time has come.
+    async fn look(&mut self) -> Result<(), Error> {
+        if self.at.is_some_and(|at| at <= Instant::now()) {
+            self.store.show(&self.scope, self.task).await?;
+            self.at = None;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Showing {
+    fn drop(&mut self) {
+        let Some(at) = self.at else { return };
+        let (store, scope, task) = (Arc::clone(&self.store), self.scope.clone(), self.task);
+        let drain = self.drain.clone();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = sleep_until(at) => {}
+                () = drain.cancelled() => {}
+            }
+            if let Err(error) = store.show(&scope, task).await {
+                tracing::warn!(task.id = %task, error.text = %error, "could not show a task");
+            }
+        });
+    }
+}
+
 impl Inner {
-    /// Waits until the caller of `accepted` has its answer: the task has ended or replied, or its
-    /// own turn or a later one interrupted it (SEND-04, SEND-19). Shows the task when a direct
+    /// Waits until the caller of what `arrived` has its answer: the task has ended or replied, or
+    /// its own turn or a later one interrupted it (SEND-04, SEND-19). Shows the task when a direct
     /// reply takes too long.
     pub(super) async fn settled(
         &self,
         scope: &Scope,
-        accepted: &AcceptedTurn,
+        arrived: Arrived,
         history: u32,
     ) -> Result<TaskRecord, Error> {
-        let mut show_at = Some(Instant::now() + self.settings.show_after);
+        let accepted = &arrived.turn;
+        let mut showing = self.showing(scope, accepted.task);
         let hint = self.store.hints().watch_task(accepted.task);
+        if let Some((_hint, change)) = arrived.first_change {
+            self.change(change, showing.at).await?;
+            showing.look().await?;
+        }
         let mut reads = 0;
         loop {
             let changed = hint.armed();
@@ -34,6 +84,7 @@ impl Inner {
             };
             let record = record.ok_or(Error::TaskNotFound)?;
             if record.settles(accepted) {
+                showing.at = None;
                 if reads < HOPEFUL_READS {
                     return Ok(record);
                 }
@@ -42,19 +93,36 @@ impl Inner {
             }
             reads += 1;
             if record.shown {
-                show_at = None;
+                showing.at = None;
             }
-            let poll_at = Instant::now() + self.settings.poll;
-            let wake_at = show_at.map_or(poll_at, |at| at.min(poll_at));
-            tokio::select! {
-                () = changed => {}
-                () = sleep_until(wake_at) => {}
-                () = self.drain.cancelled() => return Err(Error::ShuttingDown),
-            }
-            if show_at.is_some_and(|at| at <= Instant::now()) {
-                self.store.show(scope, accepted.task).await?;
-                show_at = None;
-            }
+            self.change(changed, showing.at).await?;
+            showing.look().await?;
+        }
+    }
+
+    fn showing(&self, scope: &Scope, task: TaskId) -> Showing {
+        Showing {
+            store: Arc::clone(&self.store),
+            scope: scope.clone(),
+            task,
+            tasks: self.tasks.clone(),
+            drain: self.drain.clone(),
+            at: Some(Instant::now() + self.settings.show_after),
+        }
+    }
+
+    /// Waits for a change, for `until`, or for the time to look anyway: a hint can be lost.
+    async fn change(
+        &self,
+        changed: impl Future<Output = ()>,
+        until: Option<Instant>,
+    ) -> Result<(), Error> {
+        let poll_at = Instant::now() + self.settings.poll;
+        let wake_at = until.map_or(poll_at, |until| until.min(poll_at));
+        tokio::select! {
+            () = changed => Ok(()),
+            () = sleep_until(wake_at) => Ok(()),
+            () = self.drain.cancelled() => Err(Error::ShuttingDown),
         }
     }
 
@@ -75,17 +143,10 @@ impl Inner {
                 let whole = self.whole(scope, task, self.settings.history_default).await?;
                 return whole.map(Some).ok_or(Error::TaskNotFound);
             }
-            let now = Instant::now();
-            if until.is_some_and(|until| until <= now) {
+            if until.is_some_and(|until| until <= Instant::now()) {
                 return Ok(None);
             }
-            let poll_at = now + self.settings.poll;
-            let wake_at = until.map_or(poll_at, |until| until.min(poll_at));
-            tokio::select! {
-                () = changed => {}
-                () = sleep_until(wake_at) => {}
-                () = self.drain.cancelled() => return Err(Error::ShuttingDown),
-            }
+            self.change(changed, until).await?;
         }
     }
 
