@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, reason = "shown with failed tests alone")]
 #![allow(clippy::disallowed_methods, reason = "tests spawn, read the clock and the environment")]
 
+mod bench;
 mod contract;
 mod layers;
 mod support;

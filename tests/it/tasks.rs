@@ -8,7 +8,7 @@ use a2ad::service::{Dedupe, Settings};
 
 use std::sync::Arc;
 
-use crate::support::bench::{
+use crate::bench::{
     A_WHILE, Bench, anybody, chunk, direct, named, said, soon, state, still, task, text, texts,
     until,
 };

@@ -8,9 +8,7 @@ use a2ad::contract::wkt::{Kind, Struct, Value};
 use a2ad::domain::Error;
 use a2ad::service::Settings;
 
-use crate::support::bench::{
-    A_WHILE, Bench, anybody, chunk, said, soon, state, still, task, texts, until,
-};
+use crate::bench::{A_WHILE, Bench, anybody, chunk, said, soon, state, still, task, texts, until};
 
 fn failure(text: &str) -> Result<(), AgentError> {
     Err(AgentError::new(text))

@@ -1,6 +1,5 @@
 //! What the tests share.
 
-pub(crate) mod bench;
 pub(crate) mod cluster;
 pub(crate) mod program;
 
