@@ -11,7 +11,6 @@ use crate::contract::wkt::Struct;
 use crate::domain::payload::Checker;
 use crate::domain::task::{ends_turn, may_move};
 use crate::domain::{MessageId, Violation};
-use crate::store::{CancelWish, Update};
 
 /// What a report may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,10 +23,16 @@ pub(crate) struct Limits {
     pub(crate) nesting: usize,
 }
 
+/// A client's wish that the task be canceled, with the metadata of its request.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Wish(pub(crate) Option<Struct>);
+
 /// What goes from the handle to the runner, in order.
 pub(crate) enum Said {
-    /// An outcome.
-    Update(Update),
+    /// A new status.
+    Status { state: TaskState, message: Option<v1::Message>, metadata: Option<Struct> },
+    /// A new artifact or a piece of one.
+    Artifact { artifact: v1::Artifact, append: bool, last_chunk: bool },
     /// A direct message.
     Reply(v1::Message),
     /// Asks to hear when everything before it is stored.
@@ -68,7 +73,7 @@ fn list(violations: &[Violation]) -> String {
 #[derive(Debug)]
 pub struct TurnHandle {
     said: mpsc::Sender<Said>,
-    cancel: watch::Receiver<Option<CancelWish>>,
+    cancel: watch::Receiver<Option<Wish>>,
     limits: Limits,
     ended: bool,
     closed: BTreeSet<String>,
@@ -77,7 +82,7 @@ pub struct TurnHandle {
 impl TurnHandle {
     pub(crate) fn new(
         said: mpsc::Sender<Said>,
-        cancel: watch::Receiver<Option<CancelWish>>,
+        cancel: watch::Receiver<Option<Wish>>,
         limits: Limits,
     ) -> Self {
         Self { said, cancel, limits, ended: false, closed: BTreeSet::new() }
@@ -104,7 +109,7 @@ impl TurnHandle {
             self.check_message(&mut checker, message, metadata_bytes);
         }
         checker.finish().map_err(Refused::Invalid)?;
-        self.say(Said::Update(Update::Status { state, message, metadata })).await?;
+        self.say(Said::Status { state, message, metadata }).await?;
         self.ended = ends_turn(state);
         Ok(())
     }
@@ -193,8 +198,7 @@ impl TurnHandle {
         if append && self.closed.contains(&id) {
             return Err(Refused::Closed(id));
         }
-        let update = Update::Artifact { artifact, append, last_chunk: last, metadata: None };
-        self.say(Said::Update(update)).await?;
+        self.say(Said::Artifact { artifact, append, last_chunk: last }).await?;
         if last {
             self.closed.insert(id);
         } else {
@@ -234,7 +238,7 @@ impl TurnHandle {
     /// (CAN-07). The agent then has a short time to end the task its own way.
     pub async fn canceled(&mut self) -> Option<Struct> {
         let metadata = match self.cancel.wait_for(Option::is_some).await {
-            Ok(wish) => Some(wish.as_ref().and_then(|wish| wish.metadata.clone())),
+            Ok(wish) => Some(wish.as_ref().and_then(|wish| wish.0.clone())),
             Err(_) => None,
         };
         match metadata {
@@ -261,6 +265,7 @@ impl TurnHandle {
 
     async fn say(&mut self, said: Said) -> Result<(), Refused> {
         if self.ended {
+            tracing::warn!("an agent reported after the end of its turn; that is dropped");
             return Err(Refused::Ended);
         }
         self.said.send(said).await.map_err(|_gone| Refused::LeaseLost)

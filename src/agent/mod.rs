@@ -13,7 +13,7 @@ use crate::contract::v1::{self, TaskState};
 use crate::contract::wkt::Struct;
 use crate::domain::{ContextId, Principal, TaskId, Tenant};
 
-pub(crate) use handle::{Limits, Said};
+pub(crate) use handle::{Limits, Said, Wish};
 pub use handle::{Refused, TurnHandle};
 
 /// Does the work of an agent.

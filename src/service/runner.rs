@@ -5,21 +5,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use prost::Message as _;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::{AgentError, AgentTurn, Said, TurnHandle, text_part};
+use crate::agent::{AgentError, AgentTurn, Said, TurnHandle, Wish, text_part};
 use crate::contract::v1::{self, TaskState};
 use crate::domain::task::ends_turn;
 use crate::domain::{Error, MessageId};
 use crate::service::runners::Runners;
 use crate::store::{
-    CancelWish, HeldLease, Replied, Reply, Report, Reported, Store, Turn, TurnEnd, Update, View,
+    HeldLease, Replied, Reply, Report, Reported, Store, Turn, TurnEnd, Update, View,
 };
 
 /// Outcomes that an agent may have in the queue before it has to wait.
 const QUEUE: usize = 64;
+/// Bytes of artifacts after which what was said is stored in more than one report.
+const REPORT_BYTES: usize = 4 << 20;
 /// How often at most a runner looks for a cancel when its task changes.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Between two tries to store a report while the store does not answer.
@@ -32,7 +35,7 @@ pub(super) struct Run {
     /// Says that the lease is lost.
     pub(super) lost: CancellationToken,
     /// Says that the client wants the task canceled.
-    pub(super) canceled: watch::Receiver<Option<CancelWish>>,
+    pub(super) canceled: watch::Receiver<Option<Wish>>,
     /// Says that the server has no time left.
     pub(super) hand_back: CancellationToken,
 }
@@ -223,10 +226,23 @@ impl<'a> Pen<'a> {
     /// Stores what was said, in order. `false` if the lease is lost.
     async fn write(&mut self, heard: Vec<Said>, last: bool) -> bool {
         let mut updates = Vec::new();
+        let mut bytes = 0;
         let mut stored: Vec<oneshot::Sender<()>> = Vec::new();
         for said in heard {
             match said {
-                Said::Update(update) => updates.push(update),
+                Said::Status { state, message, metadata } => {
+                    updates.push(Update::Status { state, message, metadata });
+                }
+                Said::Artifact { artifact, append, last_chunk } => {
+                    bytes += artifact.encoded_len();
+                    updates.push(Update::Artifact { artifact, append, last_chunk, metadata: None });
+                    if bytes > REPORT_BYTES {
+                        bytes = 0;
+                        if !self.updates(std::mem::take(&mut updates), false).await {
+                            return false;
+                        }
+                    }
+                }
                 Said::Flush(done) => stored.push(done),
                 Said::Reply(message) => {
                     if !self.updates(std::mem::take(&mut updates), false).await {

@@ -10,11 +10,11 @@ use tokio::time::{Instant, MissedTickBehavior, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::agent::{Agent, Limits};
+use crate::agent::{Agent, Limits, Wish};
 use crate::domain::LeaseToken;
 use crate::service::runner::{self, Run};
 use crate::service::settings::Settings;
-use crate::store::{CancelWish, HeldLease, LeaseRequest, Store, Turn};
+use crate::store::{HeldLease, LeaseRequest, Store, Turn};
 
 /// The most turns of one claim.
 const CLAIM_MAX: u32 = 16;
@@ -48,7 +48,7 @@ struct Running {
     /// Until when the lease is certain.
     until: Instant,
     lost: CancellationToken,
-    cancel: watch::Sender<Option<CancelWish>>,
+    cancel: watch::Sender<Option<Wish>>,
 }
 
 impl Runners {
@@ -91,7 +91,8 @@ impl Runners {
 
     /// Runs a turn to its end whose lease was asked for at `asked_at`.
     pub(super) fn run(self: &Arc<Self>, slot: Slot, turn: Turn, asked_at: Instant) {
-        let (cancel, canceled) = watch::channel(turn.cancel.clone());
+        let (cancel, canceled) =
+            watch::channel(turn.cancel.clone().map(|wish| Wish(wish.metadata)));
         let lost = CancellationToken::new();
         let lease = turn.lease;
         let held = HeldLease { scope: turn.scope.clone(), task: turn.task, turn: turn.turn, lease };
@@ -231,8 +232,10 @@ impl Runners {
                 Ok(renewed) => match renewed.iter().find(|r| r.lease == lease.lease) {
                     Some(renewed) => {
                         running.until = asked_at + self.certain(self.settings.lease);
-                        if renewed.cancel.is_some() && running.cancel.borrow().is_none() {
-                            running.cancel.send_replace(renewed.cancel.clone());
+                        if let Some(wish) = &renewed.cancel
+                            && running.cancel.borrow().is_none()
+                        {
+                            running.cancel.send_replace(Some(Wish(wish.metadata.clone())));
                         }
                     }
                     None => running.lost.cancel(),
