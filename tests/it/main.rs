@@ -7,6 +7,7 @@
 mod bench;
 mod contract;
 mod layers;
+mod listings;
 mod support;
 mod tasks;
 mod turns;
