@@ -8,6 +8,7 @@ mod bench;
 mod contract;
 mod layers;
 mod listings;
+mod store;
 mod support;
 mod tasks;
 mod turns;
