@@ -1,80 +1,187 @@
 //! The program `a2ad`: arguments, one subcommand, an exit code.
+//!
+//! | code | when |
+//! |---|---|
+//! | 0 | done; `serve`: everything ended in order |
+//! | 1 | it failed; `serve`: the grace period ran out |
+//! | 64 | the arguments cannot be read |
+//! | 78 | the settings are wrong or unsafe |
 
-use std::io::{self, Write};
+use std::error::Error;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::Parser;
 
-use a2ad::config::{Config, StoreArgs};
+use a2ad::config::cli::{Cli, Command, Keys};
+use a2ad::config::{AuthMode, Checked, Config, LogForm, StoreArgs, StoreKind};
+use a2ad::contract::DESCRIPTOR_SET;
+use a2ad::domain::page::KeyRing;
+use a2ad::server::{Builder, Place};
+use a2ad::store::migrate::{self, Dialect};
+use a2ad::telemetry::{self, LogFormat};
 
-mod commands;
-
-/// A durable A2A 1.0 task server.
-#[derive(Debug, Parser)]
-#[command(name = "a2ad", version, about)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Serves A2A until it is told to stop
-    Serve(Box<Config>),
-    /// Applies the database's migrations
-    Migrate {
-        /// Where tasks are kept.
-        #[command(flatten)]
-        store: StoreArgs,
-        /// Print the SQL of all migrations instead, for a schema that is managed elsewhere
-        #[arg(long)]
-        print: bool,
-    },
-    /// Checks the settings and prints what would run, without secrets
-    Check(Box<Config>),
-    /// Prints the contract's descriptor set, for gateways and tools
-    Descriptor,
-    /// Keys
-    Keys {
-        #[command(subcommand)]
-        command: Keys,
-    },
-}
-
-#[derive(Debug, Subcommand)]
-enum Keys {
-    /// Makes a page-token key, or an API key with its entry for the settings file
-    New {
-        /// Make an API key for a caller of this name
-        #[arg(long, value_name = "NAME")]
-        api_key: Option<String>,
-    },
-}
-
-/// Bad usage, as in `sysexits.h`.
 const USAGE: u8 = 64;
+const CONFIGURATION: u8 = 78;
+
+/// Why the program ends early.
+enum Failure {
+    /// The settings are wrong: all problems.
+    Settings(Vec<String>),
+    /// Something did not work.
+    Other(anyhow::Error),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Other(error.into())
+    }
+}
 
 fn main() -> ExitCode {
-    let parsed = Arguments::command()
-        .try_get_matches()
-        .and_then(|matches| Arguments::from_arg_matches(&matches));
-    let arguments = match parsed {
-        Ok(arguments) => arguments,
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(asked) if !asked.use_stderr() => {
+            // Help and version are what was asked for.
+            return asked.print().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+        }
         Err(error) => {
-            let is_help = !error.use_stderr();
             drop(error.print());
-            return if is_help { ExitCode::SUCCESS } else { ExitCode::from(USAGE) };
+            return ExitCode::from(USAGE);
         }
     };
-    let outcome = match arguments.command {
-        Command::Serve(config) => commands::serve(&config),
-        Command::Migrate { store, print } => commands::migrate(&store, print),
-        Command::Check(config) => commands::check(&config),
-        Command::Descriptor => commands::descriptor(),
-        Command::Keys { command: Keys::New { api_key } } => commands::new_key(api_key.as_deref()),
+    match run(cli.command) {
+        Ok(code) => code,
+        Err(Failure::Settings(problems)) => {
+            complain(&problems.join("\na2ad: "));
+            ExitCode::from(CONFIGURATION)
+        }
+        Err(Failure::Other(error)) => {
+            complain(&chain(&*error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn complain(text: &str) {
+    // Where nobody reads, nobody can be told.
+    drop(writeln!(io::stderr(), "a2ad: {text}"));
+}
+
+/// An error and its causes, each once.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let _ = write!(text, ": {error}");
+        cause = error.source();
+    }
+    text
+}
+
+fn run(command: Command) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Serve(config) => serve(*config),
+        Command::Migrate { store, print } => migrate(store, print),
+        Command::Check(config) => {
+            let checked = config.check().map_err(Failure::Settings)?;
+            let warnings = checked.warnings.iter().map(|warning| format!("warning: {warning}"));
+            say(&checked.lines().into_iter().chain(warnings).collect::<Vec<_>>())
+        }
+        Command::Descriptor => {
+            io::stdout().write_all(DESCRIPTOR_SET)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Keys(Keys::New { api_key }) => new_key(api_key.as_deref()),
+    }
+}
+
+fn say(lines: &[String]) -> Result<ExitCode, Failure> {
+    let mut out = io::stdout().lock();
+    for line in lines {
+        writeln!(out, "{line}")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn serve(config: Config) -> Result<ExitCode, Failure> {
+    let checked = config.check().map_err(Failure::Settings)?;
+    let form = match checked.config.log_format {
+        LogForm::Text => LogFormat::Text,
+        LogForm::Json => LogFormat::Json,
     };
-    outcome.unwrap_or_else(|error| {
-        drop(writeln!(io::stderr(), "a2ad: {error:#}"));
-        ExitCode::FAILURE
+    telemetry::start(form, &checked.config.log).map_err(anyhow::Error::msg)?;
+    for warning in &checked.warnings {
+        tracing::warn!("{warning}");
+    }
+    let hint = hint(&checked);
+    let drained = runtime()?.block_on(async {
+        let server = Builder::configured(checked).start().await?;
+        if let Some(hint) = hint {
+            complain(&hint);
+        }
+        Ok::<_, Failure>(server.until_signal().await)
+    })?;
+    Ok(if drained { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn runtime() -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()
+}
+
+/// What to try, for people who start it by hand and without settings.
+fn hint(checked: &Checked) -> Option<String> {
+    let config = &checked.config;
+    let by_hand = config.auth == AuthMode::None
+        && config.log_format == LogForm::Text
+        && checked.tls.is_none()
+        && config.listen.port() != 0;
+    by_hand.then(|| {
+        format!(
+            "ready. Try this from another terminal:\n\n  grpcurl -plaintext -H 'a2a-version: 1.0' \
+             -d '{{\"message\":{{\"messageId\":\"1\",\"role\":\"ROLE_USER\",\
+             \"parts\":[{{\"text\":\"hello\"}}]}}}}' {0} lf.a2a.v1.A2AService/SendMessage\n  \
+             grpcurl -plaintext -H 'a2a-version: 1.0' {0} lf.a2a.v1.A2AService/ListTasks\n\n\
+             Tasks are kept in {1}. Ctrl-C ends the server; a second one ends it sooner.",
+            config.listen, config.store.store
+        )
     })
+}
+
+fn migrate(store: StoreArgs, print: bool) -> Result<ExitCode, Failure> {
+    let problems = store.problems();
+    if !problems.is_empty() {
+        return Err(Failure::Settings(problems));
+    }
+    let dialect = match store.store.kind() {
+        Some(StoreKind::Postgres) => Dialect::Postgres,
+        _ => Dialect::Sqlite,
+    };
+    if print {
+        return say(&[migrate::text(dialect).trim_end().to_owned()]);
+    }
+    let shown = store.store.to_string();
+    let place = Place::configured(store, true);
+    let (from, to) = runtime()?.block_on(place.migrate())?;
+    say(&[if from == to {
+        format!("{shown} has schema version {to}")
+    } else {
+        format!("{shown} had schema version {from} and now has {to}")
+    }])
+}
+
+fn new_key(api_key: Option<&str>) -> Result<ExitCode, Failure> {
+    let Some(name) = api_key else {
+        let (_, text) = KeyRing::generate()?;
+        return say(&[text]);
+    };
+    let (key, entry) = a2ad::config::new_api_key(name).map_err(|p| Failure::Settings(vec![p]))?;
+    say(&[
+        format!("key, shown this once: {key}"),
+        String::new(),
+        "entry for the settings file:".to_owned(),
+        String::new(),
+        entry,
+    ])
 }

@@ -1,9 +1,8 @@
 //! The protocol over gRPC: eleven calls that decode, ask the service, and encode.
 
 use std::collections::{BTreeMap, HashMap};
-use std::pin::Pin;
 
-use futures_util::Stream;
+use futures_util::stream::Pending;
 use http::HeaderValue;
 use http::header::WWW_AUTHENTICATE;
 use tonic::metadata::MetadataMap;
@@ -79,8 +78,8 @@ fn close<T>(operation: &'static str, outcome: Result<T, Error>) -> Result<Respon
     })
 }
 
-/// What a streaming call answers with once it is accepted.
-type Events = Pin<Box<dyn Stream<Item = Result<v1::StreamResponse, Status>> + Send>>;
+/// What a streaming call answers with once it is accepted; none is yet.
+type Events = Pending<Result<v1::StreamResponse, Status>>;
 
 #[tonic::async_trait]
 impl A2aService for Grpc {

@@ -1,96 +1,175 @@
-//! The settings file.
+//! The settings file: what has structure.
+//!
+//! ```
+//! # let text = r#"
+//! # Made with `a2ad keys new --api-key ann`, which prints the key once.
+//! [[api_keys]]
+//! name = "ann"
+//! sha256 = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
+//! tenants = ["", "blue"]
+//!
+//! [limits]
+//! connections = 1000
+//! # "#;
+//! # let file = a2ad::config::file::File::parse(text).unwrap();
+//! # assert_eq!(file.api_keys.len(), 1);
+//! ```
 
 use serde::Deserialize;
 
-use crate::auth::{ApiKey, ApiKeys};
 use crate::service;
 
-/// What the settings file may hold. Unknown keys are refused.
+/// All that the file may hold. Members that it does not know are refused.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct File {
-    /// Keys of callers, for `--auth api-key`.
-    pub api_keys: Vec<ApiKeyEntry>,
-    /// Sizes of what goes in and out.
-    pub limits: LimitsEntry,
+    /// The keys of `--auth api-key`.
+    pub api_keys: Vec<ApiKey>,
+    /// How much is taken.
+    pub limits: Limits,
 }
 
-/// One `[[api_keys]]`.
-#[derive(Debug, Clone, Deserialize)]
+/// One API key.
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ApiKeyEntry {
-    /// Names the principal: `key:<name>`.
+pub struct ApiKey {
+    /// Its tasks belong to the principal `key:<name>`.
     pub name: String,
-    /// The SHA-256 of the key, in hex.
+    /// The SHA-256 of the key in hex; the key itself stands nowhere.
     pub sha256: String,
-    /// The tenants it reaches; the default tenant if there are none.
+    /// The tenants it may name. Without any: the default tenant, which is the empty text.
     #[serde(default)]
     pub tenants: Vec<String>,
 }
 
-/// `[limits]`, in bytes.
-#[derive(Debug, Clone, Default, Deserialize)]
+impl std::fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { name, sha256: _, tenants } = self;
+        f.debug_struct("ApiKey")
+            .field("name", name)
+            .field("tenants", tenants)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How much is taken.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct LimitsEntry {
-    /// A client's message.
-    pub message_bytes: Option<usize>,
-    /// An agent's status message with its metadata.
-    pub status_bytes: Option<usize>,
-    /// One update of an artifact.
-    pub chunk_bytes: Option<usize>,
-    /// A page of a listing.
-    pub page_bytes: Option<usize>,
-    /// A task in any other answer.
-    pub task_bytes: Option<usize>,
+pub struct Limits {
+    /// Connections at a time; further ones wait.
+    pub connections: usize,
+    /// Calls at a time on one HTTP/2 connection.
+    pub streams_per_connection: u32,
+    /// Bytes of one request.
+    pub receive_bytes: usize,
+    /// Bytes of a client's message.
+    pub message_bytes: usize,
+    /// Bytes of an agent's status message with its metadata.
+    pub status_bytes: usize,
+    /// Bytes of one update of an artifact.
+    pub chunk_bytes: usize,
+    /// Bytes of a page of a listing.
+    pub page_bytes: usize,
+    /// Bytes of a task in any other answer.
+    pub task_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let service::Limits {
+            message_bytes,
+            status_bytes,
+            chunk_bytes,
+            page_bytes,
+            task_bytes,
+            nesting: _,
+        } = service::Limits::default();
+        Self {
+            connections: 10_000,
+            streams_per_connection: 250,
+            receive_bytes: 16 * 1024 * 1024,
+            message_bytes,
+            status_bytes,
+            chunk_bytes,
+            page_bytes,
+            task_bytes,
+        }
+    }
+}
+
+impl Limits {
+    /// The service's part of them.
+    #[must_use]
+    pub fn of_service(&self) -> service::Limits {
+        let Self {
+            connections: _,
+            streams_per_connection: _,
+            receive_bytes: _,
+            message_bytes,
+            status_bytes,
+            chunk_bytes,
+            page_bytes,
+            task_bytes,
+        } = *self;
+        let nesting = service::Limits::default().nesting;
+        service::Limits {
+            message_bytes,
+            status_bytes,
+            chunk_bytes,
+            page_bytes,
+            task_bytes,
+            nesting,
+        }
+    }
 }
 
 impl File {
-    /// Reads TOML.
+    /// Reads the file's text.
     ///
     /// # Errors
-    /// Where and what is wrong, in words.
+    /// Where it is wrong and how. The words name keys and lines but repeat no line, since a line
+    /// may hold what should not be printed.
     pub fn parse(text: &str) -> Result<Self, String> {
-        toml::from_str(text).map_err(|error| error.message().to_owned())
-    }
-
-    /// The keys.
-    ///
-    /// # Errors
-    /// All that is wrong with them, in words.
-    pub fn keys(&self) -> Result<ApiKeys, Vec<String>> {
-        let mut problems = Vec::new();
-        let mut keys = Vec::new();
-        for entry in &self.api_keys {
-            let mut hash = [0; 32];
-            if hex::decode_to_slice(&entry.sha256, &mut hash).is_err() {
-                let name = &entry.name;
-                problems.push(format!("API key {name}: sha256 must be 64 hex digits"));
-                continue;
+        toml::from_str(text).map_err(|error: toml::de::Error| {
+            let line = error
+                .span()
+                .map(|span| text.get(..span.start).unwrap_or_default().matches('\n').count() + 1);
+            let message = error.message();
+            match line {
+                Some(line) => format!("line {line}: {message}"),
+                None => message.to_owned(),
             }
-            match ApiKey::new(&entry.name, hash, &entry.tenants) {
-                Ok(key) => keys.push(key),
-                Err(problem) => problems.push(problem),
-            }
-        }
-        if !problems.is_empty() {
-            return Err(problems);
-        }
-        ApiKeys::new(keys).map_err(|problem| vec![problem])
+        })
     }
 }
 
-impl LimitsEntry {
-    /// The limits, with defaults for what is not set.
-    #[must_use]
-    pub fn service(&self) -> service::Limits {
-        let default = service::Limits::default();
-        service::Limits {
-            message_bytes: self.message_bytes.unwrap_or(default.message_bytes),
-            status_bytes: self.status_bytes.unwrap_or(default.status_bytes),
-            chunk_bytes: self.chunk_bytes.unwrap_or(default.chunk_bytes),
-            page_bytes: self.page_bytes.unwrap_or(default.page_bytes),
-            task_bytes: self.task_bytes.unwrap_or(default.task_bytes),
-            nesting: default.nesting,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_file_is_all_defaults() {
+        let file = File::parse("").unwrap();
+        assert!(file.api_keys.is_empty());
+        assert_eq!(file.limits, Limits::default());
+    }
+
+    #[test]
+    fn unknown_members_are_refused_by_line_and_name() {
+        for (text, line, word) in [
+            ("apikeys = 1", "line 1", "apikeys"),
+            ("[limits]\nconections = 1", "line 2", "conections"),
+            ("[[api_keys]]\nname = 'a'\nsha256 = ''\nkey = 's3cret'", "line 4", "key"),
+        ] {
+            let error = File::parse(text).unwrap_err();
+            assert!(error.contains(line) && error.contains(word), "{error}");
+            assert!(!error.contains("s3cret"), "{error}");
         }
+    }
+
+    #[test]
+    fn what_is_printed_holds_no_hash() {
+        let file = File::parse("[[api_keys]]\nname = 'a'\nsha256 = 'abcd'").unwrap();
+        assert!(!format!("{file:?}").contains("abcd"));
     }
 }

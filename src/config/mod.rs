@@ -1,389 +1,290 @@
 //! Every setting, its default and its bounds.
 //!
-//! Scalars are flags with an `A2AD_` variable each; what has structure stands in a TOML file. A
-//! flag wins over its variable, and both over nothing: the file holds other things.
+//! A scalar is a flag and an `A2AD_` variable; the flag wins. What has structure stands in a TOML
+//! file ([`file`]). [`Config::check`] finds everything that is wrong at once and refuses what is
+//! unsafe; only what it returns is used to run a server.
 
-mod file;
+mod check;
+pub mod cli;
+pub mod file;
+mod show;
+mod tls;
 mod values;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::{Args, ValueEnum};
 
-use crate::auth::Auth;
-use crate::domain::page::KeyRing;
-use crate::server::Tls;
-use crate::service;
-use crate::store::postgres::{self, StatementMode};
-use crate::telemetry::LogFormat;
+use crate::auth::ApiKey;
 
-pub use file::File;
+pub use check::{Checked, authority};
+pub use tls::Tls;
 pub use values::{Secret, StoreKind, StoreUrl, duration, duration_text};
 
-/// How callers prove who they are.
+/// All scalars.
+#[derive(Debug, Clone, Args)]
+pub struct Config {
+    /// Settings file in TOML, for API keys and limits
+    #[arg(long, env = "A2AD_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where clients connect
+    #[arg(long, env = "A2AD_LISTEN", value_name = "ADDRESS", default_value = "127.0.0.1:50051")]
+    pub listen: SocketAddr,
+    /// Where `/healthz` and `/readyz` are, or `off`
+    #[arg(
+        long,
+        env = "A2AD_ADMIN_LISTEN",
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:9464"
+    )]
+    pub admin_listen: AdminListen,
+    /// What the agent card says clients connect to, when it is not `--listen`: `host:port` or a URL
+    #[arg(long, env = "A2AD_PUBLIC_URL", value_name = "URL")]
+    pub public_url: Option<String>,
+    /// Certificate chain in PEM; with it the port speaks TLS alone
+    #[arg(long, env = "A2AD_TLS_CERT", value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+    /// Private key in PEM
+    #[arg(long, env = "A2AD_TLS_KEY", value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+    /// Who may call: everybody as `anonymous`, or holders of the settings file's API keys
+    #[arg(long, env = "A2AD_AUTH", value_name = "MODE", default_value = "none")]
+    pub auth: AuthMode,
+    /// Allow `--auth none` on an address that other machines reach
+    #[arg(long, env = "A2AD_INSECURE")]
+    pub insecure: bool,
+    /// The store, and how it is reached.
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Do not apply migrations at start; refuse a schema that lacks some
+    #[arg(long, env = "A2AD_NO_MIGRATE")]
+    pub no_migrate: bool,
+    /// Keys of page tokens; the first signs, all verify [default: one is made beside the SQLite
+    /// file]
+    #[arg(
+        long,
+        env = "A2AD_PAGE_TOKEN_KEYS",
+        value_name = "ID:HEX[,ID:HEX...]",
+        hide_env_values = true
+    )]
+    pub page_token_keys: Option<Secret>,
+    /// How long a page token works after its page
+    #[arg(
+        long,
+        env = "A2AD_PAGE_TOKEN_LIFETIME",
+        value_name = "TIME",
+        default_value = "10m",
+        value_parser = duration
+    )]
+    pub page_token_lifetime: Duration,
+    /// The agent that does the work
+    #[arg(long, env = "A2AD_AGENT", value_name = "NAME", default_value = "demo")]
+    pub agent: AgentName,
+    /// Whether a message that is sent again finds its first task; `auto` is on for callers with
+    /// credentials
+    #[arg(long, env = "A2AD_DEDUPE", value_name = "WHEN", default_value = "auto")]
+    pub dedupe: Dedupe,
+    /// How long a message is remembered for that
+    #[arg(
+        long,
+        env = "A2AD_DEDUPE_WINDOW",
+        value_name = "TIME",
+        default_value = "24h",
+        value_parser = duration
+    )]
+    pub dedupe_window: Duration,
+    /// Messages of history in a task when a call names no number
+    #[arg(long, env = "A2AD_HISTORY", value_name = "N", default_value_t = 100)]
+    pub history: u32,
+    /// Messages of history in a listing's tasks when a call names no number
+    #[arg(long, env = "A2AD_LIST_HISTORY", value_name = "N", default_value_t = 0)]
+    pub list_history: u32,
+    /// How long a turn stays with a server that is silent
+    #[arg(
+        long,
+        env = "A2AD_LEASE",
+        value_name = "TIME",
+        default_value = "15s",
+        value_parser = duration
+    )]
+    pub lease: Duration,
+    /// How often an agent may fail at one turn
+    #[arg(
+        long,
+        env = "A2AD_MAX_ATTEMPTS",
+        value_name = "N",
+        default_value_t = 3,
+        value_parser = clap::value_parser!(u32).range(1..=100)
+    )]
+    pub max_attempts: u32,
+    /// How many turns run at a time
+    #[arg(
+        long,
+        env = "A2AD_MAX_TURNS",
+        value_name = "N",
+        default_value_t = 64,
+        value_parser = clap::value_parser!(u32).range(1..=10_000)
+    )]
+    pub max_turns: u32,
+    /// How long an agent has to end a task its own way after a cancel
+    #[arg(
+        long,
+        env = "A2AD_CANCEL_GRACE",
+        value_name = "TIME",
+        default_value = "5s",
+        value_parser = duration
+    )]
+    pub cancel_grace: Duration,
+    /// How long calls and turns have to end when the server ends
+    #[arg(
+        long,
+        env = "A2AD_GRACE",
+        value_name = "TIME",
+        default_value = "10s",
+        value_parser = duration
+    )]
+    pub grace: Duration,
+    /// How long calls are still accepted after a signal, so that balancers look elsewhere first
+    #[arg(
+        long,
+        env = "A2AD_DRAIN_DELAY",
+        value_name = "TIME",
+        default_value = "2s",
+        value_parser = duration
+    )]
+    pub drain_delay: Duration,
+    /// What a log line looks like
+    #[arg(long, env = "A2AD_LOG_FORMAT", value_name = "FORM", default_value = "text")]
+    pub log_format: LogForm,
+    /// What is logged: a level, or levels by part, as in `warn,a2ad=debug`
+    #[arg(long, env = "A2AD_LOG", value_name = "FILTER", default_value = "info")]
+    pub log: String,
+}
+
+/// The store, and how it is reached.
+#[derive(Debug, Clone, Args)]
+pub struct StoreArgs {
+    /// `sqlite:PATH`, `sqlite::memory:` or `postgres://...`
+    #[arg(
+        long,
+        env = "A2AD_STORE",
+        value_name = "URL",
+        default_value = "sqlite:a2ad.db",
+        hide_env_values = true
+    )]
+    pub store: StoreUrl,
+    /// PostgreSQL without a pooler in between, for LISTEN and migrations [default: --store]
+    #[arg(long, env = "A2AD_STORE_DIRECT", value_name = "URL", hide_env_values = true)]
+    pub store_direct: Option<StoreUrl>,
+    /// How statements reach PostgreSQL: `typed` works through poolers, `cached` is faster without
+    #[arg(long, env = "A2AD_STATEMENT_MODE", value_name = "MODE", default_value = "typed")]
+    pub statement_mode: StatementMode,
+    /// The most connections to PostgreSQL, beside one that listens
+    #[arg(
+        long,
+        env = "A2AD_STORE_CONNECTIONS",
+        value_name = "N",
+        default_value_t = 16,
+        value_parser = clap::value_parser!(u16).range(1..=1000)
+    )]
+    pub store_connections: u16,
+}
+
+/// Where the admin listener is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AdminListen {
+    /// Nowhere.
+    Off,
+    /// At this address.
+    At(SocketAddr),
+}
+
+impl FromStr for AdminListen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        let address = text.parse().map_err(|error| format!("{error}; or write off"))?;
+        Ok(Self::At(address))
+    }
+}
+
+impl fmt::Display for AdminListen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::At(address) => address.fmt(f),
+        }
+    }
+}
+
+/// Who may call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum AuthMode {
-    /// Not at all: everybody is one principal.
+    /// Everybody, as one principal.
     None,
-    /// By a key of the settings file.
+    /// Holders of a key.
     ApiKey,
 }
 
-/// Which agent does the work.
+/// Agents that are built in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum AgentChoice {
-    /// The built-in demo agent.
+pub enum AgentName {
+    /// Shows what a task can do.
     Demo,
 }
 
-/// When the same message counts as sent again.
+/// What a log line looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum DedupeChoice {
+pub enum LogForm {
+    /// For people.
+    Text,
+    /// One JSON object.
+    Json,
+}
+
+/// When a repeated message is recognised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Dedupe {
     /// For every caller.
     On,
-    /// For nobody.
+    /// For none.
     Off,
     /// For callers with credentials.
     Auto,
 }
 
-/// How statements go to PostgreSQL.
+/// How statements reach PostgreSQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum StatementChoice {
-    /// Unnamed: safe behind a pooler.
+pub enum StatementMode {
+    /// Unnamed, with the types of their parameters.
     Typed,
-    /// Prepared: for direct connections.
+    /// Prepared once a connection.
     Cached,
 }
 
-/// How log lines look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogChoice {
-    /// For people.
-    Text,
-    /// One JSON object a line.
-    Json,
+fn name_of(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-/// Where tasks are kept.
-#[derive(Debug, Clone, Args)]
-pub struct StoreArgs {
-    /// Where tasks are kept: `sqlite:FILE`, `sqlite::memory:` or `postgres://user:password@host/db`
-    #[arg(
-        long,
-        env = "A2AD_STORE",
-        default_value = "sqlite:a2ad.db",
-        value_name = "URL",
-        hide_env_values = true
-    )]
-    pub store: StoreUrl,
-    /// The same PostgreSQL database without a pooler between, for LISTEN and migrations
-    #[arg(long, env = "A2AD_STORE_DIRECT", value_name = "URL", hide_env_values = true)]
-    pub store_direct: Option<StoreUrl>,
-    /// How statements go to PostgreSQL: typed is safe behind a pooler, cached needs direct
-    /// connections
-    #[arg(long, env = "A2AD_STATEMENT_MODE", default_value = "typed")]
-    pub statement_mode: StatementChoice,
-    /// The most connections to PostgreSQL, beside one that listens (1 to 1000)
-    #[arg(long, env = "A2AD_STORE_CONNECTIONS", default_value_t = 16, value_name = "N")]
-    pub store_connections: u16,
-}
-
-/// Settings of `serve` and `check`.
-#[derive(Debug, Clone, Args)]
-pub struct Config {
-    /// The address to serve on
-    #[arg(long, env = "A2AD_LISTEN", default_value = "127.0.0.1:50051", value_name = "ADDR")]
-    pub listen: SocketAddr,
-    /// The address of /healthz and /readyz
-    #[arg(long, env = "A2AD_ADMIN_LISTEN", default_value = "127.0.0.1:9464", value_name = "ADDR")]
-    pub admin_listen: SocketAddr,
-    /// The host:port that the agent card names, if it is not the listening address
-    #[arg(long, env = "A2AD_PUBLIC_ADDRESS", value_name = "HOST:PORT")]
-    pub public_address: Option<String>,
-    /// Where tasks are kept.
-    #[command(flatten)]
-    pub store: StoreArgs,
-    /// Do not apply migrations; refuse an older schema
-    #[arg(long, env = "A2AD_NO_MIGRATE")]
-    pub no_migrate: bool,
-    /// Keys that sign page tokens, ID:HEX[,ID:HEX...]; the first one signs, all of them verify
-    #[arg(long, env = "A2AD_PAGE_TOKEN_KEYS", value_name = "KEYS", hide_env_values = true)]
-    pub page_token_keys: Option<Secret>,
-    /// How long a page token lives (1m to 3d)
-    #[arg(long, env = "A2AD_PAGE_TOKEN_LIFETIME", default_value = "10m", value_parser = duration, value_name = "TIME")]
-    pub page_token_lifetime: Duration,
-    /// Which agent does the work
-    #[arg(long, env = "A2AD_AGENT", default_value = "demo")]
-    pub agent: AgentChoice,
-    /// How callers prove who they are
-    #[arg(long, env = "A2AD_AUTH", default_value = "none")]
-    pub auth: AuthMode,
-    /// When the same message counts as sent again; auto is for callers with credentials
-    #[arg(long, env = "A2AD_DEDUPE", default_value = "auto")]
-    pub dedupe: DedupeChoice,
-    /// How long a runner may be silent before its turn goes to another (500ms to 1h)
-    #[arg(long, env = "A2AD_LEASE", default_value = "15s", value_parser = duration, value_name = "TIME")]
-    pub lease: Duration,
-    /// How long a canceled agent, and work at the end of the server, may take (0s to 1h)
-    #[arg(long, env = "A2AD_GRACE", default_value = "5s", value_parser = duration, value_name = "TIME")]
-    pub grace: Duration,
-    /// How long to go on serving after SIGTERM while health says NOT_SERVING (0s to 10m)
-    #[arg(long, env = "A2AD_DRAIN_DELAY", default_value = "0s", value_parser = duration, value_name = "TIME")]
-    pub drain_delay: Duration,
-    /// How often an agent may fail in one turn (1 to 100)
-    #[arg(long, env = "A2AD_MAX_ATTEMPTS", default_value_t = 3, value_name = "N")]
-    pub max_attempts: i32,
-    /// How many turns run at a time (1 to 10000)
-    #[arg(long, env = "A2AD_RUNNERS", default_value_t = 64, value_name = "N")]
-    pub runners: usize,
-    /// The certificate chain for TLS, in PEM
-    #[arg(long, env = "A2AD_TLS_CERT", value_name = "FILE")]
-    pub tls_cert: Option<PathBuf>,
-    /// The private key for TLS, in PEM
-    #[arg(long, env = "A2AD_TLS_KEY", value_name = "FILE")]
-    pub tls_key: Option<PathBuf>,
-    /// The settings file, in TOML: API keys and limits
-    #[arg(long, env = "A2AD_CONFIG", value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// Serve other machines although callers need no credentials
-    #[arg(long, env = "A2AD_INSECURE")]
-    pub insecure: bool,
-    /// What is logged, such as info or info,a2ad=debug
-    #[arg(long, env = "A2AD_LOG", default_value = "info", value_name = "FILTER")]
-    pub log: String,
-    /// How log lines look
-    #[arg(long, env = "A2AD_LOG_FORMAT", default_value = "text")]
-    pub log_format: LogChoice,
-}
-
-/// Everything checked and read: what a server is built from.
-#[derive(Debug)]
-pub struct Checked {
-    /// How callers prove who they are.
-    pub auth: Auth,
-    /// The keys of page tokens, if any are set.
-    pub keys: Option<KeyRing>,
-    /// TLS, if it is set.
-    pub tls: Option<Tls>,
-    /// The service's settings.
-    pub service: service::Settings,
-}
-
-impl StoreArgs {
-    /// How to connect, if the store is PostgreSQL.
-    #[must_use]
-    pub fn postgres(&self) -> Option<postgres::Settings> {
-        (self.store.kind() == Some(StoreKind::Postgres)).then(|| {
-            let mut settings = postgres::Settings::new(self.store.expose());
-            settings.direct_url = self.store_direct.as_ref().map(|url| url.expose().to_owned());
-            settings.statement_mode = match self.statement_mode {
-                StatementChoice::Typed => StatementMode::Typed,
-                StatementChoice::Cached => StatementMode::Cached,
-            };
-            settings.pool_size = usize::from(self.store_connections);
-            settings
-        })
-    }
-
-    fn check(&self, problems: &mut Vec<String>) {
-        let kind = self.store.kind();
-        if kind.is_none() {
-            problems.push(
-                "--store is none: use sqlite:FILE, sqlite::memory: or postgres://...".to_owned(),
-            );
-        }
-        if let Some(direct) = &self.store_direct {
-            if direct.kind() != Some(StoreKind::Postgres) {
-                problems.push("--store-direct must be postgres://...".to_owned());
-            }
-            if kind != Some(StoreKind::Postgres) {
-                problems.push("--store-direct goes with a PostgreSQL --store alone".to_owned());
-            }
-        }
-        between(problems, "--store-connections", self.store_connections, 1, 1000);
-    }
-}
-
-fn between<T: PartialOrd + std::fmt::Display>(
-    problems: &mut Vec<String>,
-    flag: &str,
-    value: T,
-    least: T,
-    most: T,
-) {
-    if value < least || value > most {
-        problems.push(format!("{flag} is {value}, must be from {least} to {most}"));
-    }
-}
-
-fn lasts(problems: &mut Vec<String>, flag: &str, value: Duration, least: &str, most: &str) {
-    let bound = |text| duration(text).unwrap_or_default();
-    if value < bound(least) || value > bound(most) {
-        let value = duration_text(value);
-        problems.push(format!("{flag} is {value}, must be from {least} to {most}"));
-    }
-}
-
-impl Config {
-    /// Reads the files that the settings name and checks everything.
-    ///
-    /// # Errors
-    /// All problems, each in a sentence of its own, none of them with a secret.
-    pub fn check(&self) -> Result<Checked, Vec<String>> {
-        let mut problems = Vec::new();
-        self.store.check(&mut problems);
-        self.check_numbers(&mut problems);
-        let file = self.read_file(&mut problems);
-        let auth = self.read_auth(&file, &mut problems);
-        let keys = self.read_keys(&mut problems);
-        let tls = self.read_tls(&mut problems);
-        self.check_exposure(&mut problems);
-        if !problems.is_empty() {
-            return Err(problems);
-        }
-        let service = service::Settings {
-            dedupe: match self.dedupe {
-                DedupeChoice::On => service::Dedupe::On,
-                DedupeChoice::Off => service::Dedupe::Off,
-                DedupeChoice::Auto => service::Dedupe::Auto,
-            },
-            lease: self.lease,
-            renew: self.lease / 3,
-            grace: self.grace,
-            max_attempts: self.max_attempts,
-            runners: self.runners,
-            limits: file.limits.service(),
-            ..service::Settings::default()
-        };
-        Ok(Checked { auth, keys, tls, service })
-    }
-
-    /// The format of log lines.
-    #[must_use]
-    pub fn log_format(&self) -> LogFormat {
-        match self.log_format {
-            LogChoice::Text => LogFormat::Text,
-            LogChoice::Json => LogFormat::Json,
-        }
-    }
-
-    /// The file of the key that is made when none is set: beside the SQLite file.
-    #[must_use]
-    pub fn key_file(&self) -> Option<PathBuf> {
-        match self.store.store.kind() {
-            Some(StoreKind::SqliteFile(path)) => Some(PathBuf::from(format!("{path}.page-key"))),
-            Some(StoreKind::SqliteMemory | StoreKind::Postgres) | None => None,
-        }
-    }
-
-    fn check_numbers(&self, problems: &mut Vec<String>) {
-        between(problems, "--max-attempts", self.max_attempts, 1, 100);
-        between(problems, "--runners", self.runners, 1, 10_000);
-        lasts(problems, "--lease", self.lease, "500ms", "1h");
-        lasts(problems, "--grace", self.grace, "0s", "1h");
-        lasts(problems, "--drain-delay", self.drain_delay, "0s", "10m");
-        lasts(problems, "--page-token-lifetime", self.page_token_lifetime, "1m", "3d");
-    }
-
-    fn read_file(&self, problems: &mut Vec<String>) -> File {
-        let Some(path) = &self.config else { return File::default() };
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) => {
-                problems.push(format!("--config {} cannot be read: {error}", path.display()));
-                return File::default();
-            }
-        };
-        File::parse(&text).unwrap_or_else(|problem| {
-            problems.push(format!("--config {}: {problem}", path.display()));
-            File::default()
-        })
-    }
-
-    fn read_auth(&self, file: &File, problems: &mut Vec<String>) -> Auth {
-        match self.auth {
-            AuthMode::None => {
-                if !file.api_keys.is_empty() {
-                    problems.push(
-                        "the settings file has API keys, but --auth is none: add --auth api-key"
-                            .to_owned(),
-                    );
-                }
-                Auth::None
-            }
-            AuthMode::ApiKey => match file.keys() {
-                Ok(keys) => Auth::ApiKeys(keys),
-                Err(found) => {
-                    problems.extend(found);
-                    Auth::None
-                }
-            },
-        }
-    }
-
-    fn read_keys(&self, problems: &mut Vec<String>) -> Option<KeyRing> {
-        let Some(text) = &self.page_token_keys else {
-            if self.store.store.kind() == Some(StoreKind::Postgres) {
-                problems.push(
-                    "PostgreSQL needs --page-token-keys, the same on every server: make one with \
-                     `a2ad keys new`"
-                        .to_owned(),
-                );
-            }
-            return None;
-        };
-        match KeyRing::parse(text.expose()) {
-            Ok(keys) => Some(keys),
-            Err(error) => {
-                problems.push(format!("--page-token-keys: {error}"));
-                None
-            }
-        }
-    }
-
-    fn read_tls(&self, problems: &mut Vec<String>) -> Option<Tls> {
-        let (cert, key) = match (&self.tls_cert, &self.tls_key) {
-            (None, None) => return None,
-            (Some(cert), Some(key)) => (cert, key),
-            (Some(_), None) | (None, Some(_)) => {
-                problems.push("--tls-cert and --tls-key go together".to_owned());
-                return None;
-            }
-        };
-        let mut read = |flag: &str, path: &PathBuf| {
-            std::fs::read(path).map_err(|error| {
-                problems.push(format!("{flag} {} cannot be read: {error}", path.display()));
-            })
-        };
-        let (chain, key) = (read("--tls-cert", cert), read("--tls-key", key));
-        let (Ok(chain), Ok(key)) = (chain, key) else { return None };
-        match Tls::from_pem(&chain, &key) {
-            Ok(tls) => Some(tls),
-            Err(problem) => {
-                problems.push(format!("--tls-cert and --tls-key: {problem}"));
-                None
-            }
-        }
-    }
-
-    fn check_exposure(&self, problems: &mut Vec<String>) {
-        let is_open = self.auth == AuthMode::None && !self.insecure;
-        if is_open && !self.listen.ip().is_loopback() {
-            problems.push(format!(
-                "--listen {} lets other machines in, and --auth none asks nobody who they are: \
-                 choose --auth api-key, or say --insecure if something in front protects it",
-                self.listen
-            ));
-        }
-        if !self.admin_listen.ip().is_loopback() && !self.insecure {
-            problems.push(format!(
-                "--admin-listen {} is open to other machines: use a loopback address, or say \
-                 --insecure if something in front protects it",
-                self.admin_listen
-            ));
-        }
-    }
+/// A fresh API key, and its entry for the settings file.
+///
+/// # Errors
+/// In words: a name that cannot be used, or a system without random bytes.
+pub fn new_api_key(name: &str) -> Result<(String, String), String> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(|error| error.to_string())?;
+    let key = format!("a2ad_{}", URL_SAFE_NO_PAD.encode(bytes));
+    let hash = ApiKey::hash(&key);
+    ApiKey::new(name, hash, &[])?;
+    let name = toml::Value::from(name);
+    Ok((key, format!("[[api_keys]]\nname = {name}\nsha256 = \"{}\"", hex::encode(hash))))
 }

@@ -130,7 +130,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at_checked(digits).ok_or_else(wrong)?;
     let unit_ms = UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(wrong)?.1;
-    let number: u64 = number.parse().map_err(|_error: std::num::ParseIntError| wrong())?;
+    let number: u64 = number.parse().ok().ok_or_else(wrong)?;
     number.checked_mul(unit_ms).map(Duration::from_millis).ok_or_else(|| "is too long".to_owned())
 }
 

@@ -40,6 +40,15 @@ const HEADER_BYTES_MAX: u32 = 32 * 1024;
 /// What one HTTP/2 stream may have on its way, so that a message of 3 MiB needs few round trips.
 const STREAM_WINDOW: u32 = 1024 * 1024;
 
+/// The two ends of a listener.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Stop {
+    /// No connection is accepted any more; those that are open finish the requests they have.
+    pub(crate) accepting: CancellationToken,
+    /// Connections that are still open are cut.
+    pub(crate) serving: CancellationToken,
+}
+
 /// A bound port and what answers on it.
 pub(crate) struct Acceptor {
     pub(crate) listener: TcpListener,
@@ -49,16 +58,15 @@ pub(crate) struct Acceptor {
 }
 
 impl Acceptor {
-    /// Accepts until `stop`. Connections run on `connections`; each then finishes the requests
-    /// it has, and takes no new ones.
-    pub(crate) async fn run(self, connections: TaskTracker, stop: CancellationToken) {
+    /// Accepts until `stop.accepting`. Connections run on `connections`.
+    pub(crate) async fn run(self, connections: TaskTracker, stop: Stop) {
         let Self { listener, tls, app, limits } = self;
         let http = Arc::new(http(limits));
         let places = Arc::new(Semaphore::new(limits.connections_max));
         let mut rest = FIRST_REST;
         loop {
             let accepted = tokio::select! {
-                () = stop.cancelled() => return,
+                () = stop.accepting.cancelled() => return,
                 accepted = accept(&listener, &places) => accepted,
             };
             let (stream, peer, place) = match accepted {
@@ -124,7 +132,7 @@ struct Connection {
     http: Arc<auto::Builder<TokioExecutor>>,
     app: Router,
     peer: SocketAddr,
-    stop: CancellationToken,
+    stop: Stop,
 }
 
 impl Connection {
@@ -152,10 +160,13 @@ impl Connection {
         let mut connection = std::pin::pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
-            () = stop.cancelled() => {
+            () = stop.accepting.cancelled() => {
                 // GOAWAY on HTTP/2, `connection: close` on HTTP/1.1.
                 connection.as_mut().graceful_shutdown();
-                connection.await
+                tokio::select! {
+                    ended = connection.as_mut() => ended,
+                    () = stop.serving.cancelled() => return,
+                }
             }
         };
         if let Err(error) = ended {

@@ -1,336 +1,308 @@
-//! Putting a server together.
+//! What a server is made of, with a default for each part.
 
 use std::fmt;
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::middleware::from_fn;
-use tokio::net::TcpListener;
-use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
-use tonic::service::Routes;
-use tonic_health::server::HealthReporter;
-
 use crate::agent::Agent;
+use crate::agent::demo::Demo;
 use crate::auth::Auth;
-use crate::bindings::{Door, grpc};
-use crate::contract::DESCRIPTOR_SET;
+use crate::config::file::Limits;
+use crate::config::{AdminListen, AgentName, Checked, Config, Dedupe, StoreKind, StoreUrl, Tls};
 use crate::domain::page::{KeyRing, PageTokens};
 use crate::domain::{Clock, SystemClock};
-use crate::server::accept::{Acceptor, Limits};
-use crate::server::health::Watch;
-use crate::server::{Server, Tls, card, health, layers};
+use crate::server::open::{OpenError, Place};
+use crate::server::page_keys;
+use crate::server::running::{Parts, Server};
 use crate::service::{self, Service};
 use crate::store::Store;
-use crate::store::sqlite::{self, Sqlite};
 
-/// Why a server does not start. The text says what to change.
+/// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The store is no store's URL.
-    #[error("the store {0} is not one: use sqlite:FILE, sqlite::memory: or postgres://...")]
-    Store(String),
-    /// The SQLite file cannot be used.
+    /// The store cannot be used.
     #[error(transparent)]
-    Sqlite(#[from] sqlite::OpenError),
-    /// PostgreSQL cannot be used.
-    #[error(transparent)]
-    Postgres(#[from] crate::store::postgres::ConnectError),
+    Store(#[from] OpenError),
     /// An address cannot be listened on.
-    #[error("cannot listen on {0}")]
-    Listen(SocketAddr, #[source] std::io::Error),
-    /// Something else, in words.
-    #[error("{0}")]
-    Other(String),
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// Which.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// A store that several servers use needs keys that all of them have.
+    #[error(
+        "a PostgreSQL store needs page-token keys, the same on every server; `a2ad keys new` makes one"
+    )]
+    NoPageKey,
+    /// The page-token key cannot be made or read.
+    #[error("the page-token key cannot be used")]
+    PageKey(#[source] io::Error),
+    /// A part of the contract cannot be served.
+    #[error("the contract's descriptors cannot be read")]
+    Contract(#[source] tonic_reflection::server::Error),
 }
 
-/// Where the tasks are kept.
-enum StoreChoice {
-    Url(String),
-    Open(Arc<dyn Store>),
-}
-
-/// Settings of a server that is about to start. Every method has a default that works.
+/// A server that has not started. Every method has a default that works.
+#[must_use = "a builder does nothing until `serve` or `start`"]
 pub struct Builder {
-    agent: Arc<dyn Agent>,
-    store: StoreChoice,
-    postgres: Option<crate::store::postgres::Settings>,
-    migrate: bool,
-    listen: SocketAddr,
-    admin: Option<SocketAddr>,
-    public_address: Option<String>,
-    auth: Auth,
-    tls: Option<Tls>,
-    keys: Option<KeyRing>,
-    token_lifetime: Duration,
-    clock: Arc<dyn Clock>,
-    settings: service::Settings,
-    receive_bytes_max: usize,
-    drain_delay: Duration,
-    grace: Duration,
+    pub(crate) agent: Arc<dyn Agent>,
+    pub(crate) store: StoreChoice,
+    pub(crate) listen: SocketAddr,
+    pub(crate) admin: Option<SocketAddr>,
+    pub(crate) public_address: Option<String>,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) auth: Auth,
+    pub(crate) page_token_keys: Option<KeyRing>,
+    pub(crate) page_token_lifetime: Duration,
+    pub(crate) settings: service::Settings,
+    pub(crate) limits: Limits,
+    pub(crate) clock: Option<Arc<dyn Clock>>,
+    pub(crate) drain_delay: Duration,
+    pub(crate) grace: Duration,
+}
+
+/// A store, or where it is.
+#[derive(Debug)]
+pub(crate) enum StoreChoice {
+    At(Place),
+    Open(Arc<dyn Store>),
 }
 
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder").field("listen", &self.listen).finish_non_exhaustive()
+        f.debug_struct("Builder")
+            .field("store", &self.store)
+            .field("listen", &self.listen)
+            .field("auth", &self.auth)
+            .finish_non_exhaustive()
     }
 }
 
 impl Builder {
-    pub(super) fn new(agent: Arc<dyn Agent>) -> Self {
+    pub(crate) fn new(agent: Arc<dyn Agent>) -> Self {
         Self {
             agent,
-            store: StoreChoice::Url("sqlite::memory:".to_owned()),
-            postgres: None,
-            migrate: true,
-            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            store: StoreChoice::At(Place::new("sqlite::memory:")),
+            listen: (Ipv4Addr::LOCALHOST, 0).into(),
             admin: None,
             public_address: None,
-            auth: Auth::None,
             tls: None,
-            keys: None,
-            token_lifetime: Duration::from_secs(600),
-            clock: Arc::new(SystemClock),
+            auth: Auth::None,
+            page_token_keys: None,
+            page_token_lifetime: Duration::from_secs(600),
             settings: service::Settings::default(),
-            receive_bytes_max: 16 << 20,
+            limits: Limits::default(),
+            clock: None,
             drain_delay: Duration::ZERO,
-            grace: Duration::from_secs(5),
+            grace: Duration::from_secs(10),
         }
     }
 
-    /// `sqlite:FILE`, `sqlite::memory:` (the default) or `postgres://...`.
-    #[must_use]
-    pub fn store(mut self, url: &str) -> Self {
-        self.store = StoreChoice::Url(url.to_owned());
+    /// A server as these settings say.
+    pub fn configured(checked: Checked) -> Self {
+        let Checked { config, auth, page_token_keys, tls, limits, warnings: _ } = checked;
+        let settings = settings(&config, &limits);
+        let AgentName::Demo = config.agent;
+        Self {
+            agent: Arc::new(Demo),
+            store: StoreChoice::At(Place::configured(config.store, !config.no_migrate)),
+            listen: config.listen,
+            admin: match config.admin_listen {
+                AdminListen::Off => None,
+                AdminListen::At(address) => Some(address),
+            },
+            public_address: config.public_url,
+            tls,
+            auth,
+            page_token_keys,
+            page_token_lifetime: config.page_token_lifetime,
+            settings,
+            limits,
+            clock: None,
+            drain_delay: config.drain_delay,
+            grace: config.grace,
+        }
+    }
+
+    /// The store at a URL: `sqlite:PATH`, `sqlite::memory:` (the default) or `postgres://...`.
+    pub fn store(mut self, url: impl Into<StoreUrl>) -> Self {
+        self.store = StoreChoice::At(Place::new(url));
         self
     }
 
-    /// A store that is open already.
-    #[must_use]
+    /// The store at a place, for what a URL does not say.
+    pub fn place(mut self, place: Place) -> Self {
+        self.store = StoreChoice::At(place);
+        self
+    }
+
+    /// A store that is open already. Its server needs [`page_token_keys`](Self::page_token_keys)
+    /// if other servers use the same store.
     pub fn open_store(mut self, store: Arc<dyn Store>) -> Self {
         self.store = StoreChoice::Open(store);
         self
     }
 
-    /// How to connect to PostgreSQL, instead of the defaults for its URL.
-    #[must_use]
-    pub fn postgres(mut self, settings: crate::store::postgres::Settings) -> Self {
-        self.postgres = Some(settings);
-        self
-    }
-
-    /// Whether to apply migrations at the start; on by default.
-    #[must_use]
-    pub fn migrate(mut self, migrate: bool) -> Self {
-        self.migrate = migrate;
-        self
-    }
-
-    /// The address to listen on; a free port of 127.0.0.1 by default.
-    #[must_use]
+    /// Where clients connect. Port 0, the default, takes any free one; [`Server::address`] knows
+    /// which.
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = address;
         self
     }
 
-    /// The address of the admin listener; none by default.
-    #[must_use]
+    /// Where `/healthz` and `/readyz` are; nowhere by default.
     pub fn admin(mut self, address: Option<SocketAddr>) -> Self {
         self.admin = address;
         self
     }
 
-    /// The `host:port` that the agent card names; the listening address by default.
-    #[must_use]
+    /// What the agent card says clients connect to, `host:port` or a URL; the listening address
+    /// by default.
     pub fn public_address(mut self, address: Option<String>) -> Self {
         self.public_address = address;
         self
     }
 
-    /// How callers prove who they are; not at all by default.
-    #[must_use]
-    pub fn auth(mut self, auth: Auth) -> Self {
-        self.auth = auth;
-        self
-    }
-
-    /// Speaks TLS.
-    #[must_use]
+    /// Speaks TLS alone.
     pub fn tls(mut self, tls: Option<Tls>) -> Self {
         self.tls = tls;
         self
     }
 
-    /// The keys of page tokens. Needed with PostgreSQL, where every server must have the same;
-    /// otherwise fresh ones are made, or kept beside the SQLite file.
-    #[must_use]
+    /// Who may call; without it everybody may, as one principal.
+    pub fn auth(mut self, auth: Auth) -> Self {
+        self.auth = auth;
+        self
+    }
+
+    /// The keys of page tokens, the same for all servers of one store.
     pub fn page_token_keys(mut self, keys: KeyRing) -> Self {
-        self.keys = Some(keys);
+        self.page_token_keys = Some(keys);
         self
     }
 
-    /// How long a page token lives; ten minutes by default.
-    #[must_use]
+    /// How long a page token works after its page; ten minutes without this.
     pub fn page_token_lifetime(mut self, lifetime: Duration) -> Self {
-        self.token_lifetime = lifetime;
+        self.page_token_lifetime = lifetime;
         self
     }
 
-    /// Where the server, and an SQLite store that it opens, take the time from.
-    #[must_use]
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.clock = clock;
-        self
-    }
-
-    /// The service's settings.
-    #[must_use]
+    /// How the service behaves, sizes included.
     pub fn settings(mut self, settings: service::Settings) -> Self {
         self.settings = settings;
         self
     }
 
-    /// How long to go on serving after it is known that the server ends, and how long work may
-    /// then take.
-    #[must_use]
+    /// How much is taken.
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.settings.limits = limits.of_service();
+        self.limits = limits;
+        self
+    }
+
+    /// Where time comes from, for tests.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// How long calls are still accepted once the server is to end, and how long calls and turns
+    /// then have to end; nothing and ten seconds by default.
     pub fn drain(mut self, delay: Duration, grace: Duration) -> Self {
         self.drain_delay = delay;
         self.grace = grace;
         self
     }
 
-    /// Opens the store, binds the port, and serves.
+    /// Starts the server, serves until SIGTERM or SIGINT, then ends in order. Returns whether
+    /// everything ended in time.
     ///
     /// # Errors
-    /// When the store, an address or a setting cannot be used.
-    pub async fn start(mut self) -> Result<Server, StartError> {
+    /// When the server cannot start.
+    pub async fn serve(self) -> Result<bool, StartError> {
+        Ok(self.start().await?.until_signal().await)
+    }
+
+    /// Starts the server and returns: the store is open, the ports are bound, calls are taken.
+    ///
+    /// # Errors
+    /// When the server cannot start.
+    pub async fn start(self) -> Result<Server, StartError> {
         let (store, keys) = self.open().await?;
         let listener = bind(self.listen).await?;
-        let address = listener.local_addr().map_err(|e| StartError::Listen(self.listen, e))?;
         let admin = match self.admin {
-            Some(address) => Some((bind(address).await?, address)),
+            Some(address) => Some(bind(address).await?),
             None => None,
         };
-        let service = Service::start(
-            Arc::clone(&store),
-            Arc::clone(&self.agent),
-            PageTokens::new(keys, self.token_lifetime),
-            Arc::clone(&self.clock),
-            self.settings,
-        );
-        let (unready, closing) = (CancellationToken::new(), CancellationToken::new());
-        let (connections, background) = (TaskTracker::new(), TaskTracker::new());
-        let (ready, is_ready) = watch::channel(true);
-        let door = Door::new(self.auth);
-        let (grpc, reporter) = grpc_routes(service.clone(), door, self.receive_bytes_max)?;
-        health::tell(&reporter, true).await;
-        let watch = Watch { store: Arc::clone(&store), reporter, ready, drain: unready.clone() };
-        background.spawn(watch.run());
-
-        let public = self.public_address.take().unwrap_or_else(|| address.to_string());
-        let card =
-            card::routes(&card::complete(service.card(), &public)).map_err(StartError::Other)?;
-        let app = card.merge(grpc).fallback(layers::not_found).layer(from_fn(layers::guard));
-        let acceptor = Acceptor {
-            listener,
-            tls: self.tls.map(|tls| tls.acceptor()),
-            app,
-            limits: Limits { connections_max: 10_000, streams_max: 250 },
-        };
-        connections.spawn(acceptor.run(connections.clone(), closing.clone()));
-        let mut admin_address = None;
-        if let Some((listener, asked)) = admin {
-            admin_address = Some(listener.local_addr().map_err(|e| StartError::Listen(asked, e))?);
-            let acceptor = Acceptor {
-                listener,
-                tls: None,
-                app: health::admin(is_ready),
-                limits: Limits { connections_max: 100, streams_max: 16 },
-            };
-            connections.spawn(acceptor.run(connections.clone(), closing.clone()));
-        }
-        connections.close();
-        Ok(Server {
-            address,
-            admin: admin_address,
+        let tokens = PageTokens::new(keys, self.page_token_lifetime);
+        let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock));
+        let service = Service::start(Arc::clone(&store), self.agent, tokens, clock, self.settings);
+        let parts = Parts {
             service,
             store,
-            connections,
-            background,
-            unready,
-            closing,
+            auth: self.auth,
+            tls: self.tls,
+            limits: self.limits,
+            public_address: self.public_address,
             drain_delay: self.drain_delay,
             grace: self.grace,
-        })
+        };
+        Server::start_on(parts, listener, admin).await
     }
 
-    async fn open(&mut self) -> Result<(Arc<dyn Store>, KeyRing), StartError> {
-        let fresh = || {
-            let made = KeyRing::generate();
-            made.map(|(ring, _)| ring).map_err(|error| StartError::Other(error.to_string()))
-        };
-        let url = match &self.store {
+    /// The store, and the keys that go with it.
+    async fn open(&self) -> Result<(Arc<dyn Store>, KeyRing), StartError> {
+        let place = match &self.store {
             StoreChoice::Open(store) => {
-                let keys = self.keys.take().map_or_else(fresh, Ok)?;
+                let keys = match &self.page_token_keys {
+                    Some(keys) => keys.clone(),
+                    None => page_keys::fresh().map_err(StartError::PageKey)?,
+                };
                 return Ok((Arc::clone(store), keys));
             }
-            StoreChoice::Url(url) => url.clone(),
+            StoreChoice::At(place) => place,
         };
-        if let Some(path) = url.strip_prefix("sqlite:").filter(|path| !path.is_empty()) {
-            let location = match path {
-                ":memory:" => sqlite::Location::Memory,
-                path => sqlite::Location::File(PathBuf::from(path)),
-            };
-            let mut settings = sqlite::Settings::new(location, Arc::clone(&self.clock));
-            settings.migrate = self.migrate;
-            let store = Sqlite::open(settings).await?;
-            let keys = self.keys.take().map_or_else(fresh, Ok)?;
-            return Ok((Arc::new(store), keys));
+        let kind = place.url.kind();
+        if kind == Some(StoreKind::Postgres) && self.page_token_keys.is_none() {
+            return Err(StartError::NoPageKey);
         }
-        if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-            let keys = self.keys.take().ok_or_else(|| {
-                StartError::Other(
-                    "PostgreSQL needs page-token keys, the same on every server".to_owned(),
-                )
-            })?;
-            let settings = self.postgres.take();
-            let mut settings =
-                settings.unwrap_or_else(|| crate::store::postgres::Settings::new(&url));
-            settings.migrate = self.migrate;
-            let store = crate::store::postgres::Postgres::connect(settings).await?;
-            return Ok((Arc::new(store), keys));
-        }
-        Err(StartError::Store(url.split(':').next().unwrap_or_default().to_owned()))
+        let store = place.open(self.clock.clone()).await?;
+        let keys = match (&self.page_token_keys, kind) {
+            (Some(keys), _) => Ok(keys.clone()),
+            (None, Some(StoreKind::SqliteFile(path))) => page_keys::beside(Path::new(path)),
+            (None, _) => page_keys::fresh(),
+        };
+        Ok((store, keys.map_err(StartError::PageKey)?))
     }
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
-    TcpListener::bind(address).await.map_err(|error| StartError::Listen(address, error))
+async fn bind(address: SocketAddr) -> Result<tokio::net::TcpListener, StartError> {
+    let bound = tokio::net::TcpListener::bind(address).await;
+    bound.map_err(|source| StartError::Listen { address, source })
 }
 
-/// The gRPC services under one router: A2A, health, and reflection in both versions; and the way
-/// to tell health.
-fn grpc_routes(
-    service: Service,
-    door: Door,
-    receive_bytes_max: usize,
-) -> Result<(Router, HealthReporter), StartError> {
-    let set = || {
-        tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(DESCRIPTOR_SET)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-    };
-    let problem = |error: tonic_reflection::server::Error| StartError::Other(error.to_string());
-    let (reporter, health) = tonic_health::server::health_reporter();
-    let routes = Routes::from(Router::new())
-        .add_service(grpc::server(service, door, receive_bytes_max))
-        .add_service(health)
-        .add_service(set().build_v1().map_err(problem)?)
-        .add_service(set().build_v1alpha().map_err(problem)?);
-    let router = routes.prepare().into_axum_router().layer(from_fn(layers::only_grpc));
-    Ok((router, reporter))
+/// The service's part of the settings.
+fn settings(config: &Config, limits: &Limits) -> service::Settings {
+    service::Settings {
+        dedupe: match config.dedupe {
+            Dedupe::On => service::Dedupe::On,
+            Dedupe::Off => service::Dedupe::Off,
+            Dedupe::Auto => service::Dedupe::Auto,
+        },
+        dedupe_window: config.dedupe_window,
+        lease: config.lease,
+        renew: config.lease / 3,
+        grace: config.cancel_grace,
+        max_attempts: i32::try_from(config.max_attempts).unwrap_or(i32::MAX),
+        runners: usize::try_from(config.max_turns).unwrap_or(usize::MAX),
+        history_default: config.history,
+        list_history_default: config.list_history,
+        limits: limits.of_service(),
+        ..service::Settings::default()
+    }
 }

@@ -87,8 +87,6 @@ pub(crate) enum TurnChange {
 pub(crate) struct Change {
     /// The row afterwards.
     pub(crate) row: Row,
-    /// The time at which it was decided.
-    pub(crate) now: i64,
     /// The stamp of its events.
     pub(crate) at: i64,
     /// Whether the status was replaced: its message then moves into the history.
@@ -147,7 +145,6 @@ impl Change {
         let mut row = row.clone();
         row.updated_at = now.max(row.updated_at + 1);
         Self {
-            now,
             at: floor_ms(now).max(row.status_at),
             row,
             new_status: false,

@@ -4,11 +4,17 @@
 #![allow(clippy::print_stdout, reason = "shown with failed tests alone")]
 #![allow(clippy::disallowed_methods, reason = "tests spawn, read the clock and the environment")]
 
+mod auth;
 mod bench;
 mod contract;
+mod crash;
+mod discovery;
+mod faults;
+mod grpc;
 mod layers;
 mod listings;
-mod store;
+mod replicas;
+mod rig;
 mod support;
 mod tasks;
 mod turns;

@@ -131,7 +131,7 @@ pub(super) fn apply(
                 id,
                 turn,
                 turn_state::QUEUED,
-                change.now,
+                change.row.updated_at,
                 turn_state::BLOCKED
             ])?;
         wake.turns = true;

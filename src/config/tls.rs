@@ -46,7 +46,9 @@ impl Tls {
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)) })
     }
 
-    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+    /// What does the handshakes.
+    #[must_use]
+    pub fn acceptor(&self) -> TlsAcceptor {
         self.acceptor.clone()
     }
 }

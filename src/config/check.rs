@@ -1,0 +1,296 @@
+//! From settings to what runs: everything is checked, and all that is wrong is told at once.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tracing_subscriber::EnvFilter;
+
+use crate::auth::{ApiKey, ApiKeys, Auth};
+use crate::config::file::{self, File, Limits};
+use crate::config::{
+    AdminListen, AuthMode, Config, StatementMode, StoreArgs, StoreKind, Tls, duration_text,
+};
+use crate::domain::page::KeyRing;
+
+/// Settings that go together, with the files they name read.
+#[derive(Debug, Clone)]
+pub struct Checked {
+    /// The scalars.
+    pub config: Config,
+    /// Who may call.
+    pub auth: Auth,
+    /// The keys of page tokens; `None` makes one.
+    pub page_token_keys: Option<KeyRing>,
+    /// The certificate, if the port speaks TLS.
+    pub tls: Option<Tls>,
+    /// How much is taken.
+    pub limits: Limits,
+    /// What is allowed but deserves a second thought, in words.
+    pub warnings: Vec<String>,
+}
+
+/// What is wrong, collected.
+#[derive(Debug, Default)]
+struct Problems(Vec<String>);
+
+impl Problems {
+    fn add(&mut self, problem: impl Into<String>) {
+        self.0.push(problem.into());
+    }
+
+    /// The value, or its problem kept.
+    fn take<T>(&mut self, outcome: Result<T, String>) -> Option<T> {
+        outcome.map_err(|problem| self.0.push(problem)).ok()
+    }
+}
+
+impl Config {
+    /// Checks every setting, and reads the files that they name.
+    ///
+    /// # Errors
+    /// All that is wrong or unsafe, each in words that say what would be right.
+    pub fn check(self) -> Result<Checked, Vec<String>> {
+        let mut problems = Problems::default();
+        let file = self.read_file(&mut problems);
+        self.store.check(&mut problems);
+        self.check_reach(&mut problems);
+        self.check_times(&mut problems);
+        check_limits(&file.limits, &mut problems);
+        let page_token_keys = self.read_page_token_keys(&mut problems);
+        let tls = self.read_tls(&mut problems);
+        let auth = self.read_auth(&file, &mut problems);
+        if let Err(problem) = EnvFilter::try_new(&self.log) {
+            problems.add(format!("--log: {problem}"));
+        }
+        if !problems.0.is_empty() {
+            return Err(problems.0);
+        }
+        let warnings = self.warnings();
+        Ok(Checked { config: self, auth, page_token_keys, tls, limits: file.limits, warnings })
+    }
+
+    fn read_file(&self, problems: &mut Problems) -> File {
+        let Some(path) = &self.config else { return File::default() };
+        let text = read(path).and_then(|bytes| {
+            String::from_utf8(bytes)
+                .map_err(|error| format!("{} is not text: {}", path.display(), error.utf8_error()))
+        });
+        let file = text.and_then(|text| {
+            File::parse(&text).map_err(|problem| format!("{}: {problem}", path.display()))
+        });
+        problems.take(file.map_err(|problem| format!("--config: {problem}"))).unwrap_or_default()
+    }
+
+    /// What strangers could reach.
+    fn check_reach(&self, problems: &mut Problems) {
+        let reach = |flag: &str, address: &std::net::SocketAddr| {
+            let safe = address.ip().is_loopback() || self.insecure || self.auth != AuthMode::None;
+            (!safe).then(|| {
+                format!(
+                    "{flag} {address}: other machines reach this address, and --auth none lets \
+                     everybody in; use --auth api-key, a loopback address, or --insecure if \
+                     something else keeps strangers out"
+                )
+            })
+        };
+        problems.0.extend(reach("--listen", &self.listen));
+        if let AdminListen::At(address) = &self.admin_listen {
+            problems.0.extend(reach("--admin-listen", address));
+            if address == &self.listen && address.port() != 0 {
+                problems.add("--admin-listen: must not be the address of --listen");
+            }
+        }
+        if let Some(url) = &self.public_url
+            && authority(url).is_none()
+        {
+            problems.add("--public-url: write host:port, or http://host:port or https://host:port");
+        }
+    }
+
+    fn check_times(&self, problems: &mut Problems) {
+        let day = Duration::from_secs(86_400);
+        let second = Duration::from_secs(1);
+        for (flag, value, least, most) in [
+            ("--lease", self.lease, second, Duration::from_secs(3600)),
+            ("--dedupe-window", self.dedupe_window, second, 30 * day),
+            ("--page-token-lifetime", self.page_token_lifetime, second, 7 * day),
+            ("--cancel-grace", self.cancel_grace, Duration::ZERO, Duration::from_secs(600)),
+            ("--grace", self.grace, Duration::ZERO, Duration::from_secs(3600)),
+            ("--drain-delay", self.drain_delay, Duration::ZERO, Duration::from_secs(3600)),
+        ] {
+            if value < least || value > most {
+                problems.add(format!(
+                    "{flag} {}: must be from {} to {}",
+                    duration_text(value),
+                    duration_text(least),
+                    duration_text(most)
+                ));
+            }
+        }
+    }
+
+    fn read_page_token_keys(&self, problems: &mut Problems) -> Option<KeyRing> {
+        match &self.page_token_keys {
+            Some(text) => problems.take(
+                KeyRing::parse(text.expose())
+                    .map_err(|error| format!("--page-token-keys: {error}")),
+            ),
+            None => {
+                if self.store.store.kind() == Some(StoreKind::Postgres) {
+                    problems.add(
+                        "--page-token-keys: needed with PostgreSQL, since every server must read \
+                         the tokens of every other; `a2ad keys new` makes one",
+                    );
+                }
+                None
+            }
+        }
+    }
+
+    fn read_tls(&self, problems: &mut Problems) -> Option<Tls> {
+        let (chain, key) = match (&self.tls_cert, &self.tls_key) {
+            (None, None) => return None,
+            (Some(_), None) => {
+                problems.add("--tls-cert: needs --tls-key as well");
+                return None;
+            }
+            (None, Some(_)) => {
+                problems.add("--tls-key: needs --tls-cert as well");
+                return None;
+            }
+            (Some(chain), Some(key)) => (chain, key),
+        };
+        let chain = problems.take(read(chain).map_err(|problem| format!("--tls-cert: {problem}")));
+        let key = problems.take(read(key).map_err(|problem| format!("--tls-key: {problem}")));
+        let tls = Tls::from_pem(&chain?, &key?);
+        problems.take(tls.map_err(|problem| format!("--tls-cert and --tls-key: {problem}")))
+    }
+
+    fn read_auth(&self, file: &File, problems: &mut Problems) -> Auth {
+        if self.auth == AuthMode::None {
+            if !file.api_keys.is_empty() {
+                problems.add(
+                    "--auth none: the settings file has API keys that nobody would be asked for; \
+                     use --auth api-key or take them out",
+                );
+            }
+            return Auth::None;
+        }
+        let keys: Vec<_> =
+            file.api_keys.iter().filter_map(|key| problems.take(api_key(key))).collect();
+        if keys.len() < file.api_keys.len() {
+            return Auth::None;
+        }
+        let keys = ApiKeys::new(keys).map_err(|problem| format!("--auth api-key: {problem}"));
+        problems.take(keys).map_or(Auth::None, Auth::ApiKeys)
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.auth == AuthMode::ApiKey
+            && self.tls_cert.is_none()
+            && !self.listen.ip().is_loopback()
+        {
+            warnings.push(
+                "API keys cross the network in clear unless something in front of this server \
+                 speaks TLS; --tls-cert and --tls-key make it do so itself"
+                    .to_owned(),
+            );
+        }
+        if self.insecure && self.auth == AuthMode::None && !self.listen.ip().is_loopback() {
+            warnings.push(format!("everybody who reaches {} may call", self.listen));
+        }
+        warnings
+    }
+}
+
+impl StoreArgs {
+    /// What is wrong with the store's settings.
+    ///
+    /// # Errors
+    /// All of it, in words.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = Problems::default();
+        self.check(&mut problems);
+        problems.0
+    }
+
+    fn check(&self, problems: &mut Problems) {
+        const FORMS: &str = "write sqlite:PATH, sqlite::memory: or postgres://user@host/database";
+        let kind = self.store.kind();
+        if kind.is_none() {
+            problems.add(format!("--store: {FORMS}"));
+        }
+        if let Some(direct) = &self.store_direct
+            && direct.kind() != Some(StoreKind::Postgres)
+        {
+            problems.add("--store-direct: write postgres://user@host/database");
+        }
+        if kind.is_some() && kind != Some(StoreKind::Postgres) {
+            if self.store_direct.is_some() {
+                problems.add("--store-direct: only PostgreSQL has one");
+            }
+            if self.statement_mode == StatementMode::Cached {
+                problems.add("--statement-mode: only PostgreSQL has one");
+            }
+        }
+    }
+}
+
+fn check_limits(limits: &Limits, problems: &mut Problems) {
+    const MIB: usize = 1024 * 1024;
+    let Limits {
+        connections,
+        streams_per_connection,
+        receive_bytes,
+        message_bytes,
+        status_bytes,
+        chunk_bytes,
+        page_bytes,
+        task_bytes,
+    } = *limits;
+    let streams = usize::try_from(streams_per_connection).unwrap_or(usize::MAX);
+    for (name, value, least, most) in [
+        ("connections", connections, 1, 1_000_000),
+        ("streams_per_connection", streams, 1, 10_000),
+        ("receive_bytes", receive_bytes, 1024, 256 * MIB),
+        ("message_bytes", message_bytes, 1024, receive_bytes),
+        ("status_bytes", status_bytes, 1024, 64 * MIB),
+        ("chunk_bytes", chunk_bytes, 1024, 64 * MIB),
+        ("page_bytes", page_bytes, 64 * 1024, 64 * MIB),
+        ("task_bytes", task_bytes, 64 * 1024, 1024 * MIB),
+    ] {
+        if value < least || value > most {
+            problems.add(format!("limits.{name} = {value}: must be from {least} to {most}"));
+        }
+    }
+}
+
+fn api_key(key: &file::ApiKey) -> Result<ApiKey, String> {
+    let file::ApiKey { name, sha256, tenants } = key;
+    let bytes = hex::decode(sha256).ok().and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
+    let wrong = || format!("api_keys: the sha256 of {name:?} must be 64 hex digits");
+    let hash = bytes.ok_or_else(wrong)?;
+    ApiKey::new(name, hash, tenants).map_err(|problem| format!("api_keys: {problem}"))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    std::fs::read(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
+}
+
+/// The `host:port` of a public URL.
+#[must_use]
+pub fn authority(url: &str) -> Option<String> {
+    let (place, port) = match url.split_once("://") {
+        Some(("http", place)) => (place, Some(80)),
+        Some(("https", place)) => (place, Some(443)),
+        Some(_) => return None,
+        None => (url, None),
+    };
+    let authority: http::uri::Authority = place.trim_end_matches('/').parse().ok()?;
+    if authority.as_str().contains('@') || authority.host().is_empty() {
+        return None;
+    }
+    let port = authority.port_u16().or(port)?;
+    Some(format!("{}:{port}", authority.host()))
+}

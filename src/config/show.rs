@@ -1,0 +1,119 @@
+//! What would run, in text, with secrets hidden.
+
+use std::path::PathBuf;
+
+use crate::auth::Auth;
+use crate::config::file::Limits;
+use crate::config::{Checked, Config, StoreArgs, duration_text, name_of};
+
+impl Checked {
+    /// What would run, a setting a line.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let pairs = self.reach().into_iter().chain(self.work());
+        pairs.map(|(name, value)| format!("{name:<24} {value}")).collect()
+    }
+
+    /// Who reaches what.
+    fn reach(&self) -> Vec<(&'static str, String)> {
+        // Without `..`: a new setting is shown here or in `work`, or does not compile.
+        let Config {
+            config,
+            listen,
+            admin_listen,
+            public_url,
+            tls_cert,
+            tls_key,
+            auth: _,
+            insecure,
+            store: StoreArgs { store, store_direct, statement_mode, store_connections },
+            no_migrate,
+            page_token_keys: _,
+            page_token_lifetime,
+            agent: _,
+            dedupe: _,
+            dedupe_window: _,
+            history: _,
+            list_history: _,
+            lease: _,
+            max_attempts: _,
+            max_turns: _,
+            cancel_grace: _,
+            grace: _,
+            drain_delay: _,
+            log_format: _,
+            log: _,
+        } = &self.config;
+        let path = |path: &Option<PathBuf>| {
+            path.as_ref().map_or_else(|| "none".to_owned(), |path| path.display().to_string())
+        };
+        let auth = match &self.auth {
+            Auth::None => "none: every caller is anonymous".to_owned(),
+            Auth::ApiKeys(keys) => {
+                format!("api-key: {}", keys.names().collect::<Vec<_>>().join(", "))
+            }
+        };
+        let keys = match &self.page_token_keys {
+            Some(keys) => format!("{keys:?} (keys hidden)"),
+            None => "made at the first start and kept beside the store".to_owned(),
+        };
+        let public = public_url.as_deref().unwrap_or("the address of --listen");
+        let direct =
+            store_direct.as_ref().map_or_else(|| "as --store".to_owned(), ToString::to_string);
+        vec![
+            ("config", path(config)),
+            ("listen", listen.to_string()),
+            ("admin-listen", admin_listen.to_string()),
+            ("public-url", public.to_owned()),
+            ("tls-cert", path(tls_cert)),
+            ("tls-key", path(tls_key)),
+            ("auth", auth),
+            ("insecure", insecure.to_string()),
+            ("store", store.to_string()),
+            ("store-direct", direct),
+            ("statement-mode", name_of(*statement_mode)),
+            ("store-connections", store_connections.to_string()),
+            ("no-migrate", no_migrate.to_string()),
+            ("page-token-keys", keys),
+            ("page-token-lifetime", duration_text(*page_token_lifetime)),
+        ]
+    }
+
+    /// How work is done, and when it stops.
+    fn work(&self) -> Vec<(&'static str, String)> {
+        let config = &self.config;
+        let Limits {
+            connections,
+            streams_per_connection,
+            receive_bytes,
+            message_bytes,
+            status_bytes,
+            chunk_bytes,
+            page_bytes,
+            task_bytes,
+        } = self.limits;
+        vec![
+            ("agent", name_of(config.agent)),
+            ("dedupe", name_of(config.dedupe)),
+            ("dedupe-window", duration_text(config.dedupe_window)),
+            ("history", config.history.to_string()),
+            ("list-history", config.list_history.to_string()),
+            ("lease", duration_text(config.lease)),
+            ("max-attempts", config.max_attempts.to_string()),
+            ("max-turns", config.max_turns.to_string()),
+            ("cancel-grace", duration_text(config.cancel_grace)),
+            ("grace", duration_text(config.grace)),
+            ("drain-delay", duration_text(config.drain_delay)),
+            ("log-format", name_of(config.log_format)),
+            ("log", config.log.clone()),
+            ("connections", connections.to_string()),
+            ("streams_per_connection", streams_per_connection.to_string()),
+            ("receive_bytes", receive_bytes.to_string()),
+            ("message_bytes", message_bytes.to_string()),
+            ("status_bytes", status_bytes.to_string()),
+            ("chunk_bytes", chunk_bytes.to_string()),
+            ("page_bytes", page_bytes.to_string()),
+            ("task_bytes", task_bytes.to_string()),
+        ]
+    }
+}

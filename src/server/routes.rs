@@ -1,0 +1,48 @@
+//! What answers on the one port.
+
+use axum::Router;
+use axum::middleware::from_fn;
+use axum::routing::get;
+use tonic::service::Routes;
+use tonic_health::server::HealthReporter;
+
+use crate::bindings::{Door, grpc};
+use crate::contract::DESCRIPTOR_SET;
+use crate::server::builder::StartError;
+use crate::server::card::{self, Card};
+use crate::server::health;
+use crate::server::layers::{guard, not_found, only_grpc};
+use crate::service::Service;
+
+/// The protocol, health, both versions of reflection, and the card. Only the protocol asks for
+/// credentials: balancers, tools and discovery come without any.
+pub(crate) async fn app(
+    service: Service,
+    door: Door,
+    card: Card,
+    receive_bytes_max: usize,
+) -> Result<(Router, HealthReporter), StartError> {
+    let (reporter, health_service) = tonic_health::server::health_reporter();
+    health::tell(&reporter, false).await;
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    // From an empty router: the library's own default has a fallback, and so has ours.
+    let grpc = Routes::from(Router::new())
+        .add_service(grpc::server(service, door, receive_bytes_max))
+        .add_service(health_service)
+        .add_service(reflection().build_v1().map_err(StartError::Contract)?)
+        .add_service(reflection().build_v1alpha().map_err(StartError::Contract)?)
+        .prepare()
+        .into_axum_router()
+        .layer(from_fn(only_grpc));
+    let app = Router::new()
+        .route(card::PATH, get(card::answer))
+        .with_state(card)
+        .merge(grpc)
+        .fallback(not_found)
+        .layer(from_fn(guard));
+    Ok((app, reporter))
+}

@@ -1,0 +1,256 @@
+//! A server that runs, and how it ends.
+//!
+//! In this order: health says NOT_SERVING while calls are still taken, so that balancers look
+//! elsewhere; then no connection is accepted and open ones are told to finish; the service hands
+//! its turns back and answers whoever waits with UNAVAILABLE; what has not ended within the grace
+//! period is cut; the store is closed last.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::agent::Agent;
+use crate::auth::Auth;
+use crate::bindings::Door;
+use crate::config::Tls;
+use crate::config::file::Limits;
+use crate::server::accept::{self, Acceptor, Stop};
+use crate::server::builder::{Builder, StartError};
+use crate::server::card::{Address, Card};
+use crate::server::health::{Watch, admin, tell};
+use crate::server::routes::app;
+use crate::service::Service;
+use crate::store::Store;
+
+/// A server that runs. Dropped without [`stop`](Self::stop), it is cut at once.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    admin_address: Option<SocketAddr>,
+    service: Service,
+    store: Arc<dyn Store>,
+    ready: watch::Receiver<bool>,
+    draining: CancellationToken,
+    stop: Stop,
+    stop_admin: Stop,
+    tasks: TaskTracker,
+    drain_delay: Duration,
+    grace: Duration,
+}
+
+/// What a running server is made of.
+pub(crate) struct Parts {
+    pub(crate) service: Service,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) auth: Auth,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) limits: Limits,
+    pub(crate) public_address: Option<String>,
+    pub(crate) drain_delay: Duration,
+    pub(crate) grace: Duration,
+}
+
+impl Server {
+    /// Begins a server around an agent: on a free port of this machine, with its tasks in memory.
+    pub fn builder(agent: impl Agent) -> Builder {
+        Builder::new(Arc::new(agent))
+    }
+
+    /// Serves on ports that are bound already.
+    pub(crate) async fn start_on(
+        parts: Parts,
+        listener: TcpListener,
+        admin_listener: Option<TcpListener>,
+    ) -> Result<Self, StartError> {
+        let Parts { service, store, auth, tls, limits, public_address, drain_delay, grace } = parts;
+        let bound = local(&listener)?;
+        let address = Address::new(public_address.as_deref(), bound);
+        let card = Card::new(service.card(), &auth, address);
+        let (app, reporter) =
+            app(service.clone(), Door::new(auth), card, limits.receive_bytes).await?;
+        let limits = accept::Limits {
+            connections_max: limits.connections,
+            streams_max: limits.streams_per_connection,
+        };
+
+        let draining = CancellationToken::new();
+        // The store has just been opened; the first look follows within the second.
+        tell(&reporter, true).await;
+        let (sender, ready) = watch::channel(true);
+        let watch =
+            Watch { store: Arc::clone(&store), reporter, ready: sender, drain: draining.clone() };
+        let tasks = TaskTracker::new();
+        tasks.spawn(watch.run());
+
+        let (stop, stop_admin) = (Stop::default(), Stop::default());
+        let tls = tls.map(|tls| tls.acceptor());
+        let secure = tls.is_some();
+        tasks.spawn(Acceptor { listener, tls, app, limits }.run(tasks.clone(), stop.clone()));
+        tracing::info!(listen.addr = %bound, listen.tls = secure, "serving");
+
+        let admin_address = admin_listener.as_ref().map(local).transpose()?;
+        if let (Some(listener), Some(addr)) = (admin_listener, admin_address) {
+            let admin = Acceptor { listener, tls: None, app: admin(ready.clone()), limits };
+            // Beside the tracker: probes are answered until the very end.
+            let (untracked, stop) = (TaskTracker::new(), stop_admin.clone());
+            untracked.clone().spawn(admin.run(untracked, stop));
+            tracing::info!(listen.addr = %addr, "serving /healthz and /readyz");
+        }
+        Ok(Self {
+            address: bound,
+            admin_address,
+            service,
+            store,
+            ready,
+            draining,
+            stop,
+            stop_admin,
+            tasks,
+            drain_delay,
+            grace,
+        })
+    }
+
+    /// Where clients connect: the real port, if port 0 was asked for.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where `/healthz` and `/readyz` are, if anywhere.
+    #[must_use]
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin_address
+    }
+
+    /// The service behind the bindings, for calls from inside the same program.
+    #[must_use]
+    pub fn service(&self) -> &Service {
+        &self.service
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// Whether the store answered when it was asked last, and the server is not about to end.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        *self.ready.borrow()
+    }
+
+    /// Serves until SIGTERM or SIGINT, then ends in order. A second signal skips the drain delay,
+    /// and a third what is left of the grace period. Returns as [`stop`](Self::stop) does.
+    pub async fn until_signal(self) -> bool {
+        let mut signals = Signals::listen();
+        let name = signals.next().await;
+        tracing::info!(signal = name, "ending");
+        self.end(signals).await
+    }
+
+    /// Ends in order. Returns whether every call was answered, and every turn finished or handed
+    /// back, within the grace period. Nothing that was acknowledged is lost either way.
+    pub async fn stop(self) -> bool {
+        self.end(Signals::none()).await
+    }
+
+    async fn end(self, mut hurry: Signals) -> bool {
+        self.draining.cancel();
+        tokio::select! {
+            () = tokio::time::sleep(self.drain_delay) => {}
+            _ = hurry.next() => {}
+        }
+        self.stop.accepting.cancel();
+        self.service.drain();
+        self.tasks.close();
+        // Both at once: calls that wait end because the service drains.
+        let work = async {
+            let calls = tokio::time::timeout(self.grace, self.tasks.wait());
+            let (calls, turns) = tokio::join!(calls, self.service.stopped(self.grace));
+            (calls.is_ok(), turns)
+        };
+        let (calls, turns) = tokio::select! {
+            ended = work => ended,
+            _ = hurry.next() => (false, self.service.stopped(HURRY_WITHIN).await),
+        };
+        self.stop.serving.cancel();
+        if tokio::time::timeout(CLOSE_WITHIN, self.store.close()).await.is_err() {
+            tracing::warn!("the store did not close in time");
+        }
+        self.stop_admin.accepting.cancel();
+        if calls && turns {
+            tracing::info!("drained");
+        } else {
+            tracing::warn!(calls.ended = calls, turns.ended = turns, "cut before all had ended");
+        }
+        calls && turns
+    }
+}
+
+/// How long turns have to be handed back when nobody wants to wait for them.
+const HURRY_WITHIN: Duration = Duration::from_secs(1);
+/// How long the store may take for what is under way.
+const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.service.drain();
+        for token in [
+            &self.draining,
+            &self.stop.accepting,
+            &self.stop.serving,
+            &self.stop_admin.accepting,
+            &self.stop_admin.serving,
+        ] {
+            token.cancel();
+        }
+    }
+}
+
+fn local(listener: &TcpListener) -> Result<SocketAddr, StartError> {
+    let unknown = (std::net::Ipv4Addr::UNSPECIFIED, 0).into();
+    listener.local_addr().map_err(|source| StartError::Listen { address: unknown, source })
+}
+
+/// What asks a process to end. Where the system has no signals to give, nothing ever asks.
+struct Signals {
+    term: Option<Signal>,
+    int: Option<Signal>,
+}
+
+impl Signals {
+    fn listen() -> Self {
+        let listen = |kind| {
+            signal(kind)
+                .map_err(|error| tracing::error!(error.text = %error, "cannot wait for signals"))
+                .ok()
+        };
+        Self { term: listen(SignalKind::terminate()), int: listen(SignalKind::interrupt()) }
+    }
+
+    fn none() -> Self {
+        Self { term: None, int: None }
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            () = received(self.term.as_mut()) => "SIGTERM",
+            () = received(self.int.as_mut()) => "SIGINT",
+        }
+    }
+}
+
+async fn received(signal: Option<&mut Signal>) {
+    let Some(signal) = signal else { return std::future::pending().await };
+    if signal.recv().await.is_none() {
+        std::future::pending::<()>().await;
+    }
+}

@@ -1,0 +1,141 @@
+//! A store that can be out of reach.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use a2ad::contract::wkt::Struct;
+use a2ad::domain::{Error, Scope, SystemClock, TaskId};
+use a2ad::store::sqlite::{Location, Settings, Sqlite};
+use a2ad::store::{
+    Accept, Accepted, CancelRequested, Event, HeldLease, Hints, Page, PageQuery, Renewed, Replied,
+    Reply, Report, Reported, Shown, Store, TaskRecord, Turn, View,
+};
+use async_trait::async_trait;
+
+/// SQLite in memory behind a switch.
+#[derive(Debug)]
+pub(crate) struct Flaky {
+    store: Sqlite,
+    down: AtomicBool,
+}
+
+impl Flaky {
+    pub(crate) async fn open() -> Arc<Self> {
+        let settings = Settings::new(Location::Memory, Arc::new(SystemClock));
+        let store = Sqlite::open(settings).await.unwrap();
+        Arc::new(Self { store, down: AtomicBool::new(false) })
+    }
+
+    /// From now on, every call fails or none does.
+    pub(crate) fn set_down(&self, down: bool) {
+        self.down.store(down, Ordering::SeqCst);
+    }
+
+    fn store(&self) -> Result<&Sqlite, Error> {
+        if self.down.load(Ordering::SeqCst) {
+            return Err(Error::unavailable("db.internal refused the connection"));
+        }
+        Ok(&self.store)
+    }
+}
+
+#[async_trait]
+impl Store for Flaky {
+    async fn accept(&self, scope: &Scope, accept: &Accept) -> Result<Accepted, Error> {
+        self.store()?.accept(scope, accept).await
+    }
+
+    async fn report(
+        &self,
+        scope: &Scope,
+        task: TaskId,
+        report: &Report,
+    ) -> Result<Reported, Error> {
+        self.store()?.report(scope, task, report).await
+    }
+
+    async fn reply(&self, scope: &Scope, task: TaskId, reply: &Reply) -> Result<Replied, Error> {
+        self.store()?.reply(scope, task, reply).await
+    }
+
+    async fn show(&self, scope: &Scope, task: TaskId) -> Result<Shown, Error> {
+        self.store()?.show(scope, task).await
+    }
+
+    async fn request_cancel(
+        &self,
+        scope: &Scope,
+        task: TaskId,
+        metadata: Option<&Struct>,
+    ) -> Result<CancelRequested, Error> {
+        self.store()?.request_cancel(scope, task, metadata).await
+    }
+
+    async fn finish_cancel(&self, scope: &Scope, task: TaskId) -> Result<bool, Error> {
+        self.store()?.finish_cancel(scope, task).await
+    }
+
+    async fn task(
+        &self,
+        scope: &Scope,
+        task: TaskId,
+        view: View,
+    ) -> Result<Option<TaskRecord>, Error> {
+        self.store()?.task(scope, task, view).await
+    }
+
+    async fn tasks_page(&self, scope: &Scope, query: &PageQuery) -> Result<Page, Error> {
+        self.store()?.tasks_page(scope, query).await
+    }
+
+    async fn events_after(
+        &self,
+        scope: &Scope,
+        task: TaskId,
+        after: i64,
+        limit: u32,
+    ) -> Result<Option<Vec<Event>>, Error> {
+        self.store()?.events_after(scope, task, after, limit).await
+    }
+
+    async fn claim_turns_of_all(&self, limit: u32, lease: Duration) -> Result<Vec<Turn>, Error> {
+        self.store()?.claim_turns_of_all(limit, lease).await
+    }
+
+    async fn renew_leases_of_all(
+        &self,
+        leases: &[HeldLease],
+        lease: Duration,
+    ) -> Result<Vec<Renewed>, Error> {
+        self.store()?.renew_leases_of_all(leases, lease).await
+    }
+
+    async fn release_expired_of_all(&self, limit: u32) -> Result<u32, Error> {
+        self.store()?.release_expired_of_all(limit).await
+    }
+
+    async fn finish_cancels_of_all(&self, grace: Duration, limit: u32) -> Result<u32, Error> {
+        self.store()?.finish_cancels_of_all(grace, limit).await
+    }
+
+    async fn fold_counts_of_all(&self, limit: u32) -> Result<u32, Error> {
+        self.store()?.fold_counts_of_all(limit).await
+    }
+
+    async fn purge_expired_of_all(&self, hidden_for: Duration, limit: u32) -> Result<u32, Error> {
+        self.store()?.purge_expired_of_all(hidden_for, limit).await
+    }
+
+    async fn ping(&self) -> Result<(), Error> {
+        self.store()?.ping().await
+    }
+
+    fn hints(&self) -> &Hints {
+        self.store.hints()
+    }
+
+    async fn close(&self) {
+        self.store.close().await;
+    }
+}
