@@ -23,3 +23,7 @@ pub mod service;
 pub mod store;
 #[cfg(feature = "server")]
 pub mod telemetry;
+
+/// Writes `async fn` in implementations of [`agent::Agent`] and [`store::Store`].
+#[cfg(feature = "server")]
+pub use async_trait::async_trait;

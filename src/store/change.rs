@@ -87,6 +87,8 @@ pub(crate) enum TurnChange {
 pub(crate) struct Change {
     /// The row afterwards.
     pub(crate) row: Row,
+    /// The time at which it was decided.
+    pub(crate) now: i64,
     /// The stamp of its events.
     pub(crate) at: i64,
     /// Whether the status was replaced: its message then moves into the history.
@@ -145,6 +147,7 @@ impl Change {
         let mut row = row.clone();
         row.updated_at = now.max(row.updated_at + 1);
         Self {
+            now,
             at: floor_ms(now).max(row.status_at),
             row,
             new_status: false,

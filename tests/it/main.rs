@@ -15,6 +15,7 @@ mod layers;
 mod listings;
 mod replicas;
 mod rig;
+mod store;
 mod support;
 mod tasks;
 mod turns;

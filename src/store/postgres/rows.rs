@@ -142,7 +142,7 @@ with replaced as (
   update turns set state = 4
   where $19 and tenant = $1 and task_id = $2 and state < 3 and turn is distinct from $14
 ), unblocked as (
-  update turns set state = 1, due_at = $21
+  update turns set state = 1, due_at = $38
   where tenant = $1 and task_id = $2 and turn = $20 and state = 0
 )
 update tasks set
@@ -240,7 +240,7 @@ async fn update(
     let lease = row.lease.map(|lease| lease.uuid());
     let interrupted_generation = row.interrupted.map(|(generation, _)| generation);
     let interrupted_turn = row.interrupted.map(|(_, turn)| turn);
-    let params: [Param<'_>; 37] = [
+    let params: [Param<'_>; 38] = [
         (&locked.key.tenant, Type::INT4),
         (&id, Type::UUID),
         (&change.new_status, Type::BOOL),
@@ -278,6 +278,7 @@ async fn update(
         (&row.terminal_at, Type::INT8),
         (&extra.reply, Type::BYTEA),
         (&extra.cancel_metadata, Type::BYTEA),
+        (&change.now, Type::INT8),
     ];
     db.rows(client, APPLY, &params).await.map(drop)
 }

@@ -131,7 +131,7 @@ pub(super) fn apply(
                 id,
                 turn,
                 turn_state::QUEUED,
-                change.row.updated_at,
+                change.now,
                 turn_state::BLOCKED
             ])?;
         wake.turns = true;
