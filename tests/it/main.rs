@@ -13,6 +13,7 @@ mod faults;
 mod grpc;
 mod layers;
 mod listings;
+mod model;
 mod replicas;
 mod rig;
 mod store;
