@@ -14,6 +14,7 @@ mod grpc;
 mod layers;
 mod listings;
 mod model;
+mod races;
 mod replicas;
 mod rig;
 mod store;
