@@ -6,6 +6,7 @@
 
 mod auth;
 mod bench;
+mod calls;
 mod contract;
 mod crash;
 mod discovery;
