@@ -15,6 +15,7 @@ mod grpc;
 mod layers;
 mod listings;
 mod model;
+mod plans;
 mod races;
 mod replicas;
 mod rig;

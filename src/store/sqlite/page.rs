@@ -82,3 +82,53 @@ pub(super) fn page(
 fn place(id: Uuid, status_at: i64) -> Cursor {
     Cursor { status_at_us: status_at, task: id.into() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::migrate::{self, Dialect};
+
+    /// What SQLite says it would do, a line for each step.
+    fn plan(connection: &Connection, sql: &str) -> Vec<String> {
+        let mut explain = connection.prepare(&format!("explain query plan {sql}")).unwrap();
+        let n = explain.parameter_count();
+        let nothing = vec![0_i64; n];
+        let steps = explain.query_map(rusqlite::params_from_iter(nothing), |row| row.get(3));
+        steps.unwrap().collect::<Result<_, _>>().unwrap()
+    }
+
+    #[test]
+    fn no_listing_sorts_and_each_takes_the_index_of_its_filters() {
+        let connection = Connection::open_in_memory().unwrap();
+        for migration in migrate::all(Dialect::Sqlite) {
+            connection.execute_batch(migration.sql).unwrap();
+        }
+        for bits in 0..16 {
+            let shape = Shape {
+                context: bits & 1 > 0,
+                state: bits & 2 > 0,
+                since: bits & 4 > 0,
+                cursor: bits & 8 > 0,
+            };
+            let index = match (shape.context, shape.state) {
+                (false, false) => "tasks_by_owner",
+                (false, true) => "tasks_by_state",
+                (true, false) => "tasks_by_context",
+                (true, true) => "tasks_by_context_and_state",
+            };
+            let steps = plan(&connection, &shape.page_sql('?'));
+            assert_eq!(steps.len(), 1, "{shape:?}: {steps:?}");
+            let uses = format!("SEARCH tasks USING INDEX {index} (");
+            assert!(steps[0].starts_with(&uses), "{shape:?}: {steps:?}");
+            for sql in [shape.count_sql('?'), shape.counts_sql('?')] {
+                let is_counts = sql.contains("task_counts");
+                if is_counts && !shape.counted() {
+                    continue;
+                }
+                let steps = plan(&connection, &sql);
+                assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{steps:?}");
+                assert!(!steps.iter().any(|step| step.starts_with("SCAN task")), "{steps:?}");
+            }
+        }
+    }
+}
