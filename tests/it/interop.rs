@@ -155,7 +155,8 @@ mod postgres {
         let database = cluster.connect().await;
         let runtime = tokio::runtime::Handle::current();
         page(folder.path(), &server, |task| {
-            let delete = database.execute("delete from tasks where id = $1", &[&task]);
+            let params: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&task];
+            let delete = database.execute("delete from tasks where id = $1", &params);
             let n = tokio::task::block_in_place(|| runtime.block_on(delete));
             assert_eq!(n.unwrap(), 1);
         });

@@ -12,6 +12,7 @@ mod crash;
 mod discovery;
 mod faults;
 mod grpc;
+mod interop;
 mod layers;
 mod listings;
 mod model;
