@@ -18,7 +18,7 @@ use a2ad::config::cli::{Cli, Command, Keys};
 use a2ad::config::{AuthMode, Checked, Config, LogForm, StoreArgs, StoreKind};
 use a2ad::contract::DESCRIPTOR_SET;
 use a2ad::domain::page::KeyRing;
-use a2ad::server::{Builder, Place};
+use a2ad::server::{Builder, Place, Signals};
 use a2ad::store::migrate::{self, Dialect};
 use a2ad::telemetry::{self, LogFormat};
 
@@ -117,11 +117,12 @@ fn serve(config: Config) -> Result<ExitCode, Failure> {
     }
     let hint = hint(&checked);
     let drained = runtime()?.block_on(async {
+        let signals = Signals::listen();
         let server = Builder::configured(checked).start().await?;
         if let Some(hint) = hint {
             complain(&hint);
         }
-        Ok::<_, Failure>(server.until_signal().await)
+        Ok::<_, Failure>(server.until(signals).await)
     })?;
     Ok(if drained { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

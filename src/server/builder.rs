@@ -17,6 +17,7 @@ use crate::domain::{Clock, SystemClock};
 use crate::server::open::{OpenError, Place};
 use crate::server::page_keys;
 use crate::server::running::{Parts, Server};
+use crate::server::signals::Signals;
 use crate::service::{self, Service};
 use crate::store::Store;
 
@@ -150,8 +151,8 @@ impl Builder {
 
     /// Where clients connect. Port 0, the default, takes any free one; [`Server::address`] knows
     /// which.
-    pub fn listen(mut self, address: SocketAddr) -> Self {
-        self.listen = address;
+    pub fn listen(mut self, address: impl Into<SocketAddr>) -> Self {
+        self.listen = address.into();
         self
     }
 
@@ -225,7 +226,8 @@ impl Builder {
     /// # Errors
     /// When the server cannot start.
     pub async fn serve(self) -> Result<bool, StartError> {
-        Ok(self.start().await?.until_signal().await)
+        let signals = Signals::listen();
+        Ok(self.start().await?.until(signals).await)
     }
 
     /// Starts the server and returns: the store is open, the ports are bound, calls are taken.

@@ -21,9 +21,11 @@ mod open;
 mod page_keys;
 mod routes;
 mod running;
+mod signals;
 
 pub use crate::config::Tls;
 
 pub use builder::{Builder, StartError};
 pub use open::{OpenError, Place};
 pub use running::Server;
+pub use signals::Signals;

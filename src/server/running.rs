@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -25,6 +24,7 @@ use crate::server::builder::{Builder, StartError};
 use crate::server::card::{Address, Card};
 use crate::server::health::{Watch, admin, tell};
 use crate::server::routes::app;
+use crate::server::signals::Signals;
 use crate::service::Service;
 use crate::store::Store;
 
@@ -150,7 +150,12 @@ impl Server {
     /// Serves until SIGTERM or SIGINT, then ends in order. A second signal skips the drain delay,
     /// and a third what is left of the grace period. Returns as [`stop`](Self::stop) does.
     pub async fn until_signal(self) -> bool {
-        let mut signals = Signals::listen();
+        self.until(Signals::listen()).await
+    }
+
+    /// As [`until_signal`](Self::until_signal), for signals that were listened to before the
+    /// server started: one that comes meanwhile then ends it in order too.
+    pub async fn until(self, mut signals: Signals) -> bool {
         let name = signals.next().await;
         tracing::info!(signal = name, "ending");
         self.end(signals).await
@@ -218,39 +223,4 @@ impl Drop for Server {
 fn local(listener: &TcpListener) -> Result<SocketAddr, StartError> {
     let unknown = (std::net::Ipv4Addr::UNSPECIFIED, 0).into();
     listener.local_addr().map_err(|source| StartError::Listen { address: unknown, source })
-}
-
-/// What asks a process to end. Where the system has no signals to give, nothing ever asks.
-struct Signals {
-    term: Option<Signal>,
-    int: Option<Signal>,
-}
-
-impl Signals {
-    fn listen() -> Self {
-        let listen = |kind| {
-            signal(kind)
-                .map_err(|error| tracing::error!(error.text = %error, "cannot wait for signals"))
-                .ok()
-        };
-        Self { term: listen(SignalKind::terminate()), int: listen(SignalKind::interrupt()) }
-    }
-
-    fn none() -> Self {
-        Self { term: None, int: None }
-    }
-
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            () = received(self.term.as_mut()) => "SIGTERM",
-            () = received(self.int.as_mut()) => "SIGINT",
-        }
-    }
-}
-
-async fn received(signal: Option<&mut Signal>) {
-    let Some(signal) = signal else { return std::future::pending().await };
-    if signal.recv().await.is_none() {
-        std::future::pending::<()>().await;
-    }
 }

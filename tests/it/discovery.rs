@@ -78,7 +78,7 @@ async fn the_card_needs_no_credentials_and_says_which_calls_do() {
 
 #[tokio::test]
 async fn a_server_on_all_addresses_says_the_one_that_was_asked() {
-    let server = TestServer::with(|server| server.listen(([0, 0, 0, 0], 0).into())).await;
+    let server = TestServer::with(|server| server.listen(([0, 0, 0, 0], 0))).await;
     let port = server.addr().port();
     let addr = ([127, 0, 0, 1], port).into();
     for (host, url) in [
