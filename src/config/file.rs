@@ -2,7 +2,7 @@
 //!
 //! ```
 //! # let text = r#"
-//! # Made with `a2ad keys new --api-key ann`, which prints the key once.
+//! ## Made with `a2ad keys new --api-key ann`, which prints the key once.
 //! [[api_keys]]
 //! name = "ann"
 //! sha256 = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"

@@ -1,7 +1,7 @@
 //! Every setting, its default and its bounds.
 //!
 //! A scalar is a flag and an `A2AD_` variable; the flag wins. What has structure stands in a TOML
-//! file ([`file`]). [`Config::check`] finds everything that is wrong at once and refuses what is
+//! file ([`mod@file`]). [`Config::check`] finds everything that is wrong at once and refuses what is
 //! unsafe; only what it returns is used to run a server.
 
 mod check;

@@ -160,6 +160,8 @@ fn json(code: u16, status: &'static str, message: &'static str) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use tower::ServiceExt;
+
     use super::*;
 
     fn parsed(text: &str) -> Result<Option<Duration>, &'static str> {
@@ -177,6 +179,25 @@ mod tests {
         for bad in ["", "S", "5", "5s", "-5S", "1.5S", "999999999S", "5 S"] {
             assert!(parsed(bad).is_err(), "{bad:?}");
         }
+    }
+
+    async fn answer_of_a_panic(content_type: &'static str) -> Response {
+        let app = axum::Router::new()
+            .route("/", axum::routing::any(async || -> StatusCode { panic!("s3cret") }))
+            .layer(axum::middleware::from_fn(guard));
+        let request = Request::builder().header(CONTENT_TYPE, content_type);
+        app.oneshot(request.body(axum::body::Body::empty()).unwrap()).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_an_internal_error_in_the_callers_language() {
+        let grpc = answer_of_a_panic("application/grpc").await;
+        assert_eq!(grpc.status(), StatusCode::OK);
+        let status = Status::from_header_map(grpc.headers()).unwrap();
+        assert_eq!((status.code(), status.message()), (Code::Internal, "internal error"));
+        let json = answer_of_a_panic("application/json").await;
+        assert_eq!(json.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(json.headers()[CONTENT_TYPE], "application/json");
     }
 
     #[test]
