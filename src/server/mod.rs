@@ -15,6 +15,7 @@
 mod accept;
 mod builder;
 mod card;
+mod ending;
 mod health;
 mod layers;
 mod open;

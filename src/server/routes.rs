@@ -1,8 +1,9 @@
 //! What answers on the one port.
 
 use axum::Router;
-use axum::middleware::from_fn;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
+use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 
@@ -10,17 +11,19 @@ use crate::bindings::{Door, grpc};
 use crate::contract::DESCRIPTOR_SET;
 use crate::server::builder::StartError;
 use crate::server::card::{self, Card};
+use crate::server::ending::end_with;
 use crate::server::health;
 use crate::server::layers::{guard, not_found, only_grpc};
 use crate::service::Service;
 
 /// The protocol, health, both versions of reflection, and the card. Only the protocol asks for
-/// credentials: balancers, tools and discovery come without any.
+/// credentials: balancers, tools and discovery come without any. Their streams end at `stop`.
 pub(crate) async fn app(
     service: Service,
     door: Door,
     card: Card,
     receive_bytes_max: usize,
+    stop: CancellationToken,
 ) -> Result<(Router, HealthReporter), StartError> {
     let (reporter, health_service) = tonic_health::server::health_reporter();
     health::tell(&reporter, false).await;
@@ -30,11 +33,14 @@ pub(crate) async fn app(
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     // From an empty router: the library's own default has a fallback, and so has ours.
-    let grpc = Routes::from(Router::new())
-        .add_service(grpc::server(service, door, receive_bytes_max))
+    let tools = Routes::from(Router::new())
         .add_service(health_service)
         .add_service(reflection().build_v1().map_err(StartError::Contract)?)
         .add_service(reflection().build_v1alpha().map_err(StartError::Contract)?)
+        .into_axum_router()
+        .layer(from_fn_with_state(stop, end_with));
+    let grpc = Routes::from(tools)
+        .add_service(grpc::server(service, door, receive_bytes_max))
         .prepare()
         .into_axum_router()
         .layer(from_fn(only_grpc));

@@ -72,8 +72,10 @@ impl Server {
         let bound = local(&listener)?;
         let address = Address::new(public_address.as_deref(), bound);
         let card = Card::new(service.card(), &auth, address);
+        let (stop, stop_admin) = (Stop::default(), Stop::default());
+        let accepting = stop.accepting.clone();
         let (app, reporter) =
-            app(service.clone(), Door::new(auth), card, limits.receive_bytes).await?;
+            app(service.clone(), Door::new(auth), card, limits.receive_bytes, accepting).await?;
         let limits = accept::Limits {
             connections_max: limits.connections,
             streams_max: limits.streams_per_connection,
@@ -88,7 +90,6 @@ impl Server {
         let tasks = TaskTracker::new();
         tasks.spawn(watch.run());
 
-        let (stop, stop_admin) = (Stop::default(), Stop::default());
         let tls = tls.map(|tls| tls.acceptor());
         let secure = tls.is_some();
         tasks.spawn(Acceptor { listener, tls, app, limits }.run(tasks.clone(), stop.clone()));

@@ -17,6 +17,8 @@ use crate::rig::flaky::Flaky;
 use crate::rig::raw;
 use crate::rig::{TestServer, any_port, eventually, send, send_at_once, task_of};
 
+/// Longer than anything takes that works.
+const PATIENCE: Duration = Duration::from_secs(30);
 const SERVICE: &str = "lf.a2a.v1.A2AService";
 
 fn reason(status: &Status) -> String {
@@ -245,6 +247,28 @@ async fn a_draining_server_says_so_first_and_takes_calls_a_while() {
     task_of(waiting.unwrap());
     assert!(ending.await.unwrap(), "drained");
     assert!(Channel::from_shared(url).unwrap().connect().await.is_err(), "the port is closed");
+}
+
+#[tokio::test]
+async fn streams_without_an_end_do_not_hold_a_server_that_ends() {
+    let server = TestServer::with(|server| server.drain(Duration::ZERO, PATIENCE)).await;
+    let channel = Channel::from_shared(server.url()).unwrap().connect().await.unwrap();
+    let mut client = HealthClient::new(channel);
+    let request = HealthCheckRequest { service: SERVICE.to_owned() };
+    let mut watch = client.watch(request).await.unwrap().into_inner();
+    let seen = watch.message().await.unwrap().unwrap();
+    assert_eq!(seen.status(), ServingStatus::Serving);
+    let begin = Instant::now();
+    assert!(server.into_server().stop().await, "drained");
+    assert!(begin.elapsed() < PATIENCE / 2, "{:?}", begin.elapsed());
+    let end = loop {
+        match watch.message().await {
+            Ok(Some(seen)) => assert_eq!(seen.status(), ServingStatus::NotServing),
+            Ok(None) => panic!("the stream ended without a word"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(end.code(), Code::Unavailable, "{end:?}");
 }
 
 #[tokio::test]
