@@ -96,7 +96,7 @@ impl Place {
 
     fn postgres(&self, clock: Option<Arc<dyn Clock>>) -> postgres::Settings {
         let mut settings = postgres::Settings::new(self.url.expose());
-        settings.direct_url = self.direct.as_ref().map(|url| url.expose().to_owned());
+        settings.direct_url = self.direct.as_ref().map(|url| url.expose().into());
         settings.statement_mode = match self.statement_mode {
             StatementMode::Typed => postgres::StatementMode::Typed,
             StatementMode::Cached => postgres::StatementMode::Cached,

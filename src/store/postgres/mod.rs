@@ -1,23 +1,35 @@
-//! The store of production: one PostgreSQL, any number of servers.
+//! The store for many servers: PostgreSQL.
 //!
-//! A new task is one statement. Every other write of a task is one short transaction of two round
-//! trips: the row is locked and read, `change` decides, and everything that follows from it goes
-//! out together with the commit. Claims and the loops' work are single statements. A write runs
-//! to its end on the store's own tracker, also when its caller is gone.
+//! A write is one statement that locks the task's row first and decides on that row alone; where
+//! it must see what others committed while it waited for the lock, the lock is taken by a
+//! statement before it, in the same round trip. Every call runs to its end, also when its caller
+//! is gone.
+//!
+//! - Stamps come from the database's clock, read after the lock.
+//! - A call that PostgreSQL cannot answer for the moment is `Unavailable`; nothing of what it
+//!   said reaches callers.
+//! - Deadlines: a statement that takes too long is canceled in the database. With
+//!   [`StatementMode::Cached`] sessions also have `statement_timeout`, `lock_timeout` and
+//!   `idle_in_transaction_session_timeout`. With [`StatementMode::Typed`] they are set by
+//!   `SET LOCAL` in transactions alone: behind PgBouncer a session is lent, and a startup
+//!   parameter that it does not know ends the connection.
 
 mod accept;
+mod cancel;
 mod claim;
-mod connect;
-mod db;
+mod fault;
 mod listen;
-mod migrations;
+mod migrate;
+mod names;
 mod page;
+mod pool;
 mod read;
-mod rows;
+mod reply;
+mod report;
+mod settings;
 mod upkeep;
-mod write;
 
-use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,82 +46,37 @@ use crate::store::types::{
     Report, Reported, Shown, TaskRecord, Turn, View,
 };
 
-use db::Db;
-use listen::Outbox;
+use claim::Mark;
+use listen::Notices;
+use names::Names;
+use pool::{Call, Db};
 
-pub use connect::ConnectError;
-pub use db::StatementMode;
+pub use fault::ConnectError;
+#[doc(hidden)]
+pub use page::page_statement;
+pub use settings::{Settings, StatementMode, Url};
 
-/// How to connect. `Debug` shows no URL, for it may hold a password.
-#[derive(Clone)]
-pub struct Settings {
-    /// `postgres://user:password@host/database?...`.
-    pub url: String,
-    /// The same database without a pooler between, for LISTEN and migrations; `url` if not set.
-    pub direct_url: Option<String>,
-    /// How statements are sent.
-    pub statement_mode: StatementMode,
-    /// The most connections, beside one that listens.
-    pub pool_size: usize,
-    /// How long a connection may be waited for.
-    pub wait: Duration,
-    /// How long a statement may take before it is canceled in the database.
-    pub statement_timeout: Duration,
-    /// Whether to apply migrations; without, an older schema is refused.
-    pub migrate: bool,
-    /// Replaces the database's clock, in tests.
-    pub clock: Option<Arc<dyn Clock>>,
-}
-
-impl fmt::Debug for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
-            .field("statement_mode", &self.statement_mode)
-            .field("pool_size", &self.pool_size)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Settings {
-    /// Defaults for a database: 16 connections, typed statements, ten seconds for each.
-    #[must_use]
-    pub fn new(url: &str) -> Self {
-        Self {
-            url: url.to_owned(),
-            direct_url: None,
-            statement_mode: StatementMode::Typed,
-            pool_size: 16,
-            wait: Duration::from_secs(5),
-            statement_timeout: Duration::from_secs(10),
-            migrate: true,
-            clock: None,
-        }
-    }
-
-    fn direct(&self) -> &str {
-        self.direct_url.as_deref().unwrap_or(&self.url)
-    }
-}
-
-/// The store.
+/// The store. Clones share everything.
 #[derive(Debug, Clone)]
 pub struct Postgres {
     inner: Arc<Inner>,
 }
 
+/// What calls share.
+#[derive(Debug)]
 struct Inner {
     db: Db,
+    names: Names,
     hints: Arc<Hints>,
-    outbox: Arc<Outbox>,
-    writes: TaskTracker,
+    /// `None` where nobody else listens.
+    notices: Option<Arc<Notices>>,
+    clock: Option<Arc<dyn Clock>>,
+    mark: Mark,
+    /// Calls under way.
+    calls: TaskTracker,
+    /// The connections for hints.
     background: TaskTracker,
     stop: CancellationToken,
-}
-
-impl fmt::Debug for Inner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Postgres").finish_non_exhaustive()
-    }
 }
 
 impl Drop for Inner {
@@ -118,72 +85,97 @@ impl Drop for Inner {
     }
 }
 
-/// Whom a write concerns.
-#[derive(Debug, Default, Clone)]
+/// Whom a write concerns beside those who wait for its task.
+#[derive(Debug, Default, Clone, Copy)]
 struct Wake {
-    tasks: Vec<TaskId>,
+    /// A turn became due.
     turns: bool,
 }
 
-impl Postgres {
-    /// Connects, applies migrations if it may, checks the schema, and begins to listen.
-    ///
-    /// # Errors
-    /// When the database cannot be reached or its schema does not fit this program.
-    pub async fn connect(settings: Settings) -> Result<Self, ConnectError> {
-        migrations::prepare(&settings).await?;
-        let db = Db::open(&settings)?;
-        let hints = Arc::new(Hints::default());
-        let outbox = Arc::new(Outbox::default());
-        let stop = CancellationToken::new();
-        let background = TaskTracker::new();
-        background.spawn(listen::run(
-            settings.direct().to_owned(),
-            Arc::clone(&hints),
-            Arc::clone(&outbox),
-            stop.clone(),
-        ));
-        background.close();
-        let writes = TaskTracker::new();
-        let inner = Inner { db, hints, outbox, writes, background, stop };
-        Ok(Self { inner: Arc::new(inner) })
-    }
-
-    /// Applies the migrations that the database lacks. Of several that try at once, one does it
-    /// and the others wait for it. Returns the version before and after.
-    ///
-    /// # Errors
-    /// When the database cannot be reached, or is newer than this program.
-    pub async fn migrate(settings: &Settings) -> Result<(u32, u32), ConnectError> {
-        migrations::migrate(settings).await
-    }
-
-    /// Runs a write to its end, whatever becomes of the caller, and wakes whom it concerns.
-    async fn write<T, F>(&self, work: impl FnOnce(Arc<Inner>) -> F) -> Result<T, Error>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<(T, Wake), Error>> + Send + 'static,
-    {
-        let inner = Arc::clone(&self.inner);
-        let work = work(Arc::clone(&inner));
-        let writing = self.inner.writes.spawn(async move {
-            let (value, wake) = work.await?;
-            inner.wake(&wake);
-            Ok(value)
-        });
-        writing.await.map_err(Error::internal)?
-    }
-}
-
 impl Inner {
-    fn wake(&self, wake: &Wake) {
-        for task in &wake.tasks {
-            self.hints.wake_task(*task);
-        }
+    /// The time to use instead of the database's.
+    fn now(&self) -> Option<i64> {
+        self.clock.as_ref().map(|clock| clock.now_us())
+    }
+
+    /// Wakes whoever waits here, and tells the other servers.
+    fn wake(&self, task: TaskId, wake: Wake) {
+        self.hints.wake_task(task);
         if wake.turns {
             self.hints.wake_turns();
         }
-        self.outbox.put(&wake.tasks, wake.turns);
+        if let Some(notices) = &self.notices {
+            notices.push(Some(task), wake.turns);
+        }
+    }
+
+    fn wake_turns(&self) {
+        self.hints.wake_turns();
+        if let Some(notices) = &self.notices {
+            notices.push(None, true);
+        }
+    }
+}
+
+impl Postgres {
+    /// Connects, applies migrations if the settings say so, and begins to hear hints.
+    ///
+    /// # Errors
+    /// When the database does not answer in time, refuses, or has a schema that this program does
+    /// not know.
+    pub async fn connect(settings: Settings) -> Result<Self, ConnectError> {
+        if settings.migrate {
+            migrate::apply(&settings).await?;
+        } else {
+            migrate::check(&settings).await?;
+        }
+        let inner = Inner {
+            db: Db::new(&settings)?,
+            names: Names::default(),
+            hints: Arc::default(),
+            notices: settings.notify.then(Arc::default),
+            clock: settings.clock.clone(),
+            mark: Mark::default(),
+            calls: TaskTracker::new(),
+            background: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        };
+        if let Some(notices) = &inner.notices {
+            let way = settings.direct()?;
+            let sending = listen::send(way.clone(), Arc::clone(notices), inner.stop.clone());
+            drop(inner.background.spawn(sending));
+            let hints = Arc::clone(&inner.hints);
+            let hearing = listen::hear(way, Arc::clone(notices), hints, inner.stop.clone());
+            drop(inner.background.spawn(hearing));
+        }
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Applies the migrations that the database lacks. Of any number of programs that do so at
+    /// once, one migrates; the others wait and find nothing left to do. Returns the version before
+    /// and after.
+    ///
+    /// # Errors
+    /// When the database cannot be reached, is newer than this program, or a migration fails; of
+    /// that one nothing stays.
+    pub async fn migrate(settings: &Settings) -> Result<(u32, u32), ConnectError> {
+        migrate::apply(settings).await
+    }
+
+    /// How many statements of the store were sent, for metrics and tests.
+    #[must_use]
+    pub fn statements_sent(&self) -> u64 {
+        self.inner.db.sent()
+    }
+
+    /// Runs a call to its end, whatever becomes of the caller.
+    async fn to_end<T, F>(&self, work: impl FnOnce(Arc<Inner>) -> F + Send) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        let done = self.inner.calls.spawn(work(Arc::clone(&self.inner))).await;
+        done.unwrap_or_else(|error| Err(Error::internal(error)))
     }
 }
 
@@ -191,7 +183,7 @@ impl Inner {
 impl Store for Postgres {
     async fn accept(&self, scope: &Scope, accept: &Accept) -> Result<Accepted, Error> {
         let (scope, accept) = (scope.clone(), accept.clone());
-        self.write(|inner| async move { accept::accept(&inner.db, &scope, &accept).await }).await
+        self.to_end(|inner| async move { accept::accept(&inner, &scope, &accept).await }).await
     }
 
     async fn report(
@@ -201,18 +193,18 @@ impl Store for Postgres {
         report: &Report,
     ) -> Result<Reported, Error> {
         let (scope, report) = (scope.clone(), report.clone());
-        self.write(|inner| async move { write::report(&inner.db, &scope, task, &report).await })
+        self.to_end(|inner| async move { report::report(&inner, &scope, task, &report).await })
             .await
     }
 
     async fn reply(&self, scope: &Scope, task: TaskId, reply: &Reply) -> Result<Replied, Error> {
         let (scope, reply) = (scope.clone(), reply.clone());
-        self.write(|inner| async move { write::reply(&inner.db, &scope, task, &reply).await }).await
+        self.to_end(|inner| async move { reply::reply(&inner, &scope, task, &reply).await }).await
     }
 
     async fn show(&self, scope: &Scope, task: TaskId) -> Result<Shown, Error> {
         let scope = scope.clone();
-        self.write(|inner| async move { write::show(&inner.db, &scope, task).await }).await
+        self.to_end(|inner| async move { reply::show(&inner, &scope, task).await }).await
     }
 
     async fn request_cancel(
@@ -221,17 +213,16 @@ impl Store for Postgres {
         task: TaskId,
         metadata: Option<&Struct>,
     ) -> Result<CancelRequested, Error> {
-        let scope = scope.clone();
-        let metadata = metadata.map(prost::Message::encode_to_vec);
-        self.write(
-            |inner| async move { write::request_cancel(&inner.db, &scope, task, metadata).await },
-        )
+        let (scope, metadata) = (scope.clone(), metadata.cloned());
+        self.to_end(|inner| async move {
+            cancel::request_cancel(&inner, &scope, task, metadata.as_ref()).await
+        })
         .await
     }
 
     async fn finish_cancel(&self, scope: &Scope, task: TaskId) -> Result<bool, Error> {
         let scope = scope.clone();
-        self.write(|inner| async move { write::finish_cancel(&inner.db, &scope, task).await }).await
+        self.to_end(|inner| async move { cancel::finish_cancel(&inner, &scope, task).await }).await
     }
 
     async fn task(
@@ -240,11 +231,13 @@ impl Store for Postgres {
         task: TaskId,
         view: View,
     ) -> Result<Option<TaskRecord>, Error> {
-        read::task(&self.inner.db, scope, task, view).await
+        let scope = scope.clone();
+        self.to_end(|inner| async move { read::task(&inner, &scope, task, view).await }).await
     }
 
     async fn tasks_page(&self, scope: &Scope, query: &PageQuery) -> Result<Page, Error> {
-        page::page(&self.inner.db, scope, query).await
+        let (scope, query) = (scope.clone(), query.clone());
+        self.to_end(|inner| async move { page::page(&inner, &scope, &query).await }).await
     }
 
     async fn events_after(
@@ -254,11 +247,15 @@ impl Store for Postgres {
         after: i64,
         limit: u32,
     ) -> Result<Option<Vec<Event>>, Error> {
-        read::events(&self.inner.db, scope, task, after, limit).await
+        let scope = scope.clone();
+        self.to_end(
+            |inner| async move { read::events_after(&inner, &scope, task, after, limit).await },
+        )
+        .await
     }
 
     async fn claim_turns_of_all(&self, limit: u32, lease: Duration) -> Result<Vec<Turn>, Error> {
-        self.write(|inner| async move { claim::claim(&inner.db, limit, lease).await }).await
+        self.to_end(|inner| async move { claim::claim(&inner, limit, lease).await }).await
     }
 
     async fn renew_leases_of_all(
@@ -266,30 +263,32 @@ impl Store for Postgres {
         leases: &[HeldLease],
         lease: Duration,
     ) -> Result<Vec<Renewed>, Error> {
-        claim::renew(&self.inner.db, leases, lease).await
+        let leases = leases.to_vec();
+        self.to_end(|inner| async move { claim::renew(&inner, &leases, lease).await }).await
     }
 
     async fn release_expired_of_all(&self, limit: u32) -> Result<u32, Error> {
-        self.write(|inner| async move { claim::release_expired(&inner.db, limit).await }).await
+        self.to_end(|inner| async move { claim::release_expired(&inner, limit).await }).await
     }
 
     async fn finish_cancels_of_all(&self, grace: Duration, limit: u32) -> Result<u32, Error> {
-        self.write(|inner| async move { write::finish_cancels(&inner.db, grace, limit).await })
-            .await
+        self.to_end(|inner| async move { cancel::finish_cancels(&inner, grace, limit).await }).await
     }
 
     async fn fold_counts_of_all(&self, limit: u32) -> Result<u32, Error> {
-        self.write(|inner| async move { upkeep::fold_counts(&inner.db, limit).await }).await
+        self.to_end(|inner| async move { upkeep::fold_counts(&inner, limit).await }).await
     }
 
     async fn purge_expired_of_all(&self, hidden_for: Duration, limit: u32) -> Result<u32, Error> {
-        self.write(|inner| async move { upkeep::purge_expired(&inner.db, hidden_for, limit).await })
+        self.to_end(|inner| async move { upkeep::purge_expired(&inner, hidden_for, limit).await })
             .await
     }
 
     async fn ping(&self) -> Result<(), Error> {
-        let client = self.inner.db.client().await?;
-        self.inner.db.rows(&client, "select 1", &[]).await.map(drop)
+        let select = |inner: Arc<Inner>| async move {
+            inner.db.run(&Call::new("-- ping\nselect")).await.map(drop)
+        };
+        self.to_end(select).await
     }
 
     fn hints(&self) -> &Hints {
@@ -297,11 +296,12 @@ impl Store for Postgres {
     }
 
     async fn close(&self) {
-        self.inner.writes.close();
-        self.inner.writes.wait().await;
-        self.inner.outbox.flushed(Duration::from_millis(200)).await;
-        self.inner.stop.cancel();
-        self.inner.background.wait().await;
-        self.inner.db.close();
+        let inner = &self.inner;
+        inner.calls.close();
+        inner.calls.wait().await;
+        inner.stop.cancel();
+        inner.background.close();
+        inner.background.wait().await;
+        inner.db.close();
     }
 }

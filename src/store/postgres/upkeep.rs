@@ -1,78 +1,82 @@
-//! What the server's loops do to the database.
+//! What the server's loops do to the tables.
 
 use std::time::Duration;
 
-use tokio_postgres::Row;
-use tokio_postgres::types::Type;
-
 use crate::domain::Error;
-use crate::store::postgres::Wake;
-use crate::store::postgres::db::{CLOCK, Db, Param, us};
+use crate::domain::clock::micros;
+use crate::store::postgres::Inner;
+use crate::store::postgres::pool::Call;
 
-/// One server folds at a time: two would wait for each other's counts.
-const FOLD: &str = "
-with mine as materialized (select pg_try_advisory_xact_lock(7202260219) as ok), gone as (
-  delete from task_count_deltas
-  where ctid = any (array(select ctid from task_count_deltas where (select ok from mine) limit $1))
+/// Whoever reads the counts sees the deltas before, or the sum after. Two servers that fold at
+/// once take different deltas, and add to the counts in one order.
+const FOLD: &str = "-- fold_counts_of_all
+with d as (
+  delete from task_count_deltas where ctid = any (array(
+    select ctid from task_count_deltas limit $1 for update skip locked))
   returning tenant, owner, state, n
-), summed as (
-  insert into task_counts as c (tenant, owner, state, n)
-  select tenant, owner, state, sum(n) from gone group by tenant, owner, state
-  on conflict (tenant, owner, state) do update set n = c.n + excluded.n
+), s as (
+  select tenant, owner, state, sum(n)::bigint as n, count(*) as folded
+  from d group by tenant, owner, state
+), f as (
+  insert into task_counts (tenant, owner, state, n)
+  select tenant, owner, state, n from s order by tenant, owner, state
+  on conflict (tenant, owner, state) do update set n = task_counts.n + excluded.n
 )
-select count(*) from gone";
+select coalesce(sum(folded), 0)::bigint from s";
 
-pub(super) async fn fold_counts(db: &Db, limit: u32) -> Result<(u32, Wake), Error> {
-    let client = db.client().await?;
-    let limit = i64::from(limit);
-    let params: [Param<'_>; 1] = [(&limit, Type::INT8)];
-    let rows = db.rows(&client, FOLD, &params).await?;
-    Ok((first_count(&rows), Wake::default()))
+const PURGE_SENT: &str = "-- purge_expired_of_all: messages that were sent
+with n as materialized (
+  select coalesce($1, (extract(epoch from clock_timestamp()) * 1000000)::bigint) as now
+), d as (
+  delete from sent_messages where ctid = any (array(
+    select ctid from sent_messages where expires_at <= (select now from n)
+    order by expires_at limit $2 for update skip locked))
+  returning 1
+)
+select count(*) from d";
+
+/// Nothing but its turn can write a hidden task, so its rows are all there to be seen.
+const PURGE_HIDDEN: &str = "-- purge_expired_of_all: tasks that were never shown
+with n as materialized (
+  select coalesce($1, (extract(epoch from clock_timestamp()) * 1000000)::bigint) - $3 as until
+), l as materialized (
+  select tenant, id from tasks
+  where not shown and created_at <= (select until from n) and updated_at <= (select until from n)
+    and lease is null
+  order by created_at limit $2
+  for update skip locked
+), m as (
+  delete from messages x using l where x.tenant = l.tenant and x.task_id = l.id
+), a as (
+  delete from artifacts x using l where x.tenant = l.tenant and x.task_id = l.id
+), c as (
+  delete from artifact_chunks x using l where x.tenant = l.tenant and x.task_id = l.id
+), e as (
+  delete from task_events x using l where x.tenant = l.tenant and x.task_id = l.id
+), u as (
+  delete from turns x using l where x.tenant = l.tenant and x.task_id = l.id
+), t as (
+  delete from tasks x using l where x.tenant = l.tenant and x.id = l.id
+)
+select count(*) from l";
+
+async fn count(inner: &Inner, call: &Call) -> Result<u32, Error> {
+    let rows = inner.db.run(call).await?;
+    let count: i64 = rows.first().map_or(0, |row| row.get(0));
+    Ok(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
+pub(super) async fn fold_counts(inner: &Inner, limit: u32) -> Result<u32, Error> {
+    count(inner, &Call::new(FOLD).with(i64::from(limit))).await
 }
 
 pub(super) async fn purge_expired(
-    db: &Db,
+    inner: &Inner,
     hidden_for: Duration,
     limit: u32,
-) -> Result<(u32, Wake), Error> {
-    let client = db.client().await?;
-    let sql = format!(
-        "with clock as (select {CLOCK} as now), sent as (
-           delete from sent_messages where ctid = any (array(
-             select ctid from sent_messages where expires_at <= (select now from clock)
-             order by expires_at limit $2))
-           returning 1
-         ), hidden as (
-           select tenant, id from tasks
-           where not shown and lease is null
-             and created_at <= (select now from clock) - $3
-             and updated_at <= (select now from clock) - $3
-           order by created_at limit $2
-           for update skip locked
-         ), old_messages as (
-           delete from messages x using hidden h where x.tenant = h.tenant and x.task_id = h.id
-         ), old_artifacts as (
-           delete from artifacts x using hidden h where x.tenant = h.tenant and x.task_id = h.id
-         ), old_chunks as (
-           delete from artifact_chunks x using hidden h
-           where x.tenant = h.tenant and x.task_id = h.id
-         ), old_events as (
-           delete from task_events x using hidden h where x.tenant = h.tenant and x.task_id = h.id
-         ), old_turns as (
-           delete from turns x using hidden h where x.tenant = h.tenant and x.task_id = h.id
-         ), old_tasks as (
-           delete from tasks x using hidden h where x.tenant = h.tenant and x.id = h.id
-           returning 1
-         )
-         select (select count(*) from sent) + (select count(*) from old_tasks)"
-    );
-    let (now, limit, hidden_for) = (db.now(), i64::from(limit), us(hidden_for));
-    let params: [Param<'_>; 3] =
-        [(&now, Type::INT8), (&limit, Type::INT8), (&hidden_for, Type::INT8)];
-    let rows = db.rows(&client, &sql, &params).await?;
-    Ok((first_count(&rows), Wake::default()))
-}
-
-fn first_count(rows: &[Row]) -> u32 {
-    rows.first().and_then(|row| u32::try_from(row.get::<_, i64>(0)).ok()).unwrap_or(0)
+) -> Result<u32, Error> {
+    let limit = i64::from(limit);
+    let sent = count(inner, &Call::new(PURGE_SENT).with(inner.now()).with(limit)).await?;
+    let hidden = Call::new(PURGE_HIDDEN).with(inner.now()).with(limit).with(micros(hidden_for));
+    Ok(sent.saturating_add(count(inner, &hidden).await?))
 }
