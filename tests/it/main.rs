@@ -1,6 +1,15 @@
 //! Everything that is tested from outside, in one program: one link step.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on fails")]
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    clippy::string_slice,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    clippy::type_complexity,
+    reason = "what a test does not expect fails it"
+)]
 #![allow(clippy::print_stdout, reason = "shown with failed tests alone")]
 #![allow(clippy::disallowed_methods, reason = "tests spawn, read the clock and the environment")]
 
@@ -18,6 +27,7 @@ mod life;
 mod listings;
 mod model;
 mod plans;
+mod postgres;
 mod races;
 mod replicas;
 mod rig;

@@ -280,6 +280,16 @@ impl Model<'_> {
         updates
     }
 
+    fn some_end(&mut self, ends: bool) -> Option<TurnEnd> {
+        match self.random.below(6) {
+            _ if ends => Some(TurnEnd::Finished),
+            0 => Some(TurnEnd::Finished),
+            1 => Some(TurnEnd::Failed { retry_in: Duration::from_millis(700) }),
+            2 => Some(TurnEnd::HandedBack),
+            _ => None,
+        }
+    }
+
     /// A lease that some turn has or had, or nobody's.
     fn some_lease(&mut self, task: &Task) -> (i64, LeaseToken) {
         let known: Vec<_> = task
@@ -328,13 +338,7 @@ impl Model<'_> {
             .iter()
             .filter_map(|(_, s)| s.as_ref())
             .any(|(s, _)| a2ad::domain::task::ends_turn(*s));
-        let end = match self.random.below(6) {
-            _ if ends => Some(TurnEnd::Finished),
-            0 => Some(TurnEnd::Finished),
-            1 => Some(TurnEnd::Failed { retry_in: Duration::from_millis(700) }),
-            2 => Some(TurnEnd::HandedBack),
-            _ => None,
-        };
+        let end = self.some_end(ends);
         let report = Report {
             lease,
             turn,

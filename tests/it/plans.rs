@@ -15,8 +15,9 @@ use a2ad::store::{PageQuery, Store as _};
 use serde_json::Value;
 
 use crate::store::{context, everything, scope};
+use crate::support::cluster::{Cluster, Durability};
 use crate::support::eventually;
-use crate::support::postgres::{Cluster, admin};
+use crate::support::postgres::admin;
 
 const FILL: &str = "
 insert into tenants (name) values ('t');
@@ -60,13 +61,13 @@ struct Seen {
 
 impl Lab {
     async fn open(mode: StatementMode) -> Self {
-        let cluster = Cluster::start(false);
-        admin(&cluster.url("postgres")).await.batch_execute("create database plans").await.unwrap();
-        let mut settings = Settings::new(&cluster.url("plans"));
+        let cluster = Cluster::start(Durability::None).await;
+        admin(&cluster.url()).await.batch_execute("create database plans").await.unwrap();
+        let mut settings = Settings::new(&cluster.url_of("plans"));
         settings.statement_mode = mode;
         settings.pool_size = 1;
         Postgres::migrate(&settings).await.unwrap();
-        let filler = admin(&cluster.url("plans")).await;
+        let filler = admin(&cluster.url_of("plans")).await;
         for statement in FILL.split_inclusive(';') {
             filler.batch_execute(statement).await.unwrap();
         }
@@ -79,7 +80,7 @@ impl Lab {
     async fn page(&self, query: &PageQuery) -> (a2ad::store::Page, Vec<Seen>) {
         let mark = format!("mark-{}", a2ad::domain::LeaseToken::generate().uuid());
         let end = format!("end-{mark}");
-        let say = admin(&self.cluster.url("plans")).await;
+        let say = admin(&self.cluster.url_of("plans")).await;
         say.batch_execute(&format!("do $$ begin raise log '{mark}'; end $$")).await.unwrap();
         let page = self.store.tasks_page(&self.owner, query).await.unwrap();
         say.batch_execute(&format!("do $$ begin raise log '{end}'; end $$")).await.unwrap();
@@ -87,7 +88,7 @@ impl Lab {
             let log = self.cluster.log();
             let from = log.find(&mark)?;
             let to = log.find(&end)?;
-            Some(log[from..to].to_owned())
+            log.get(from..to).map(str::to_owned)
         })
         .await;
         (page, plans(&log))
@@ -135,7 +136,7 @@ async fn depth(lab: &Lab, query: &PageQuery, n: i64) -> Option<Cursor> {
         "select status_at, id from tasks where {filter} \
          order by status_at desc, id desc offset {n} limit 1"
     );
-    let client = admin(&lab.cluster.url("plans")).await;
+    let client = admin(&lab.cluster.url_of("plans")).await;
     let row = client.query_opt(&sql, &[]).await.unwrap()?;
     Some(Cursor { status_at_us: row.get(0), task: TaskId::from(row.get::<_, uuid::Uuid>(1)) })
 }

@@ -1,6 +1,9 @@
 //! A private PostgreSQL server in a temporary folder, which a test may kill and start again.
+//!
+//! It ends with the test process, however that ends: a shell holds the other end of a pipe, and
+//! stops the server and deletes the folder when the pipe closes.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -12,6 +15,16 @@ use tokio_postgres::NoTls;
 
 use super::program::{free_address, signal};
 
+/// `$1` is PostgreSQL, `$2` the folder; what follows are its arguments.
+const KEEPER: &str = r#"
+server=$1; folder=$2; shift 2
+"$server" "$@" >>"$folder/log" 2>&1 </dev/null &
+echo $! >"$folder/pid"
+cat >/dev/null
+kill -QUIT "$(cat "$folder/pid")" 2>/dev/null
+wait
+rm -rf "$folder"
+"#;
 const START_MAX: Duration = Duration::from_secs(60);
 /// PostgreSQL refuses to run as root; then it runs as `nobody`.
 const NOBODY: u32 = 65_534;
@@ -32,7 +45,7 @@ pub(crate) struct Cluster {
     folder: TempDir,
     port: u16,
     durability: Durability,
-    server: Child,
+    keeper: Child,
 }
 
 impl Cluster {
@@ -44,7 +57,7 @@ impl Cluster {
             chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
         }
         let data = folder.path().join("data");
-        let made = command(&programs, "initdb", folder.path())
+        let made = command(programs.join("initdb"), folder.path())
             .arg("-D")
             .arg(&data)
             .args(["-U", "postgres", "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C"])
@@ -52,15 +65,25 @@ impl Cluster {
             .unwrap();
         assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
         let port = free_address().port();
-        let server = spawn(&programs, folder.path(), port, durability);
-        let cluster = Self { programs, folder, port, durability, server };
+        let keeper = spawn(&programs, folder.path(), port, durability);
+        let cluster = Self { programs, folder, port, durability, keeper };
         cluster.wait_until_it_answers().await;
         cluster
     }
 
     /// How a2ad finds it.
     pub(crate) fn url(&self) -> String {
-        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+        self.url_of("postgres")
+    }
+
+    /// How a2ad finds one of its databases.
+    pub(crate) fn url_of(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// What the server has logged so far.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
     /// A connection of the test's own.
@@ -76,19 +99,30 @@ impl Cluster {
 
     /// Ends all of its processes without a chance to do anything.
     pub(crate) fn kill(&mut self) {
-        let parent = self.server.id();
-        let children = children_of(parent);
-        self.server.kill().unwrap();
-        self.server.wait().unwrap();
-        for child in children {
+        // Without its keeper first, so that nobody tidies up.
+        self.keeper.kill().unwrap();
+        self.keeper.wait().unwrap();
+        let pid = fs::read_to_string(self.folder.path().join("pid")).unwrap();
+        let server: u32 = pid.trim().parse().unwrap();
+        let children = children_of(server);
+        signal(server, "KILL");
+        for child in &children {
             // It may have noticed its parent's end already.
             drop(Command::new("sh").args(["-c", &format!("kill -KILL {child}")]).output());
+        }
+        // A new server refuses to start while one of the old processes holds its memory.
+        let deadline = Instant::now() + START_MAX;
+        while std::iter::once(server).chain(children.iter().copied()).any(is_alive) {
+            assert!(Instant::now() < deadline, "PostgreSQL does not die");
+            std::thread::yield_now();
         }
     }
 
     /// Starts it again after [`kill`](Self::kill), with the same data at the same address.
     pub(crate) async fn start_again(&mut self) {
-        self.server = spawn(&self.programs, self.folder.path(), self.port, self.durability);
+        // Its process may linger as a zombie that nobody has waited for, and look alive.
+        drop(fs::remove_file(self.folder.path().join("data/postmaster.pid")));
+        self.keeper = spawn(&self.programs, self.folder.path(), self.port, self.durability);
         self.wait_until_it_answers().await;
     }
 
@@ -98,7 +132,7 @@ impl Cluster {
             assert!(
                 Instant::now() < deadline,
                 "PostgreSQL does not answer: {error}\n{}",
-                fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+                self.log()
             );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -107,9 +141,8 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // An immediate shutdown takes the children along.
-        signal(self.server.id(), "QUIT");
-        drop(self.server.wait());
+        drop(self.keeper.stdin.take());
+        drop(self.keeper.wait());
     }
 }
 
@@ -138,8 +171,8 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
 
-fn command(programs: &Path, program: &str, folder: &Path) -> Command {
-    let mut command = Command::new(programs.join(program));
+fn command(program: impl AsRef<std::ffi::OsStr>, folder: &Path) -> Command {
+    let mut command = Command::new(program);
     command.current_dir(folder).env("HOME", folder).stdin(Stdio::null());
     if is_root() {
         command.uid(NOBODY).gid(NOBODY);
@@ -148,16 +181,21 @@ fn command(programs: &Path, program: &str, folder: &Path) -> Command {
 }
 
 fn spawn(programs: &Path, folder: &Path, port: u16, durability: Durability) -> Child {
-    let log = OpenOptions::new().create(true).append(true).open(folder.join("log")).unwrap();
-    let mut command = command(programs, "postgres", folder);
+    let mut command = command("/bin/sh", folder);
+    command.args(["-c", KEEPER, "keeper"]).arg(programs.join("postgres")).arg(folder);
     command.arg("-D").arg(folder.join("data")).arg("-k").arg(folder);
-    command.args(["-h", "127.0.0.1", "-p", &port.to_string(), "-c", "max_connections=200"]);
+    command.args(["-h", "127.0.0.1", "-p", &port.to_string(), "-c", "max_connections=300"]);
     if durability == Durability::None {
         for setting in ["fsync=off", "synchronous_commit=off", "full_page_writes=off"] {
             command.args(["-c", setting]);
         }
     }
-    command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap()
+    command.stdin(Stdio::piped()).spawn().unwrap()
+}
+
+fn is_alive(process: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status"));
+    status.is_ok_and(|status| !status.contains("State:\tZ"))
 }
 
 fn children_of(parent: u32) -> Vec<u32> {

@@ -45,7 +45,7 @@ pub(crate) fn seed() -> u64 {
     })
 }
 
-/// A small random source that a seed repeats (SplitMix64).
+/// A small random source that a seed repeats (`SplitMix64`).
 #[derive(Debug, Clone)]
 pub(crate) struct Random(pub(crate) u64);
 

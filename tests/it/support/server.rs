@@ -1,7 +1,5 @@
 //! Servers in this process, and clients for them.
 
-use std::sync::Arc;
-
 use a2ad::agent::Agent;
 use a2ad::agent::demo::Demo;
 use a2ad::client::{Client, text_message};
@@ -75,22 +73,4 @@ pub(crate) fn parts(artifact: &v1::Artifact) -> Vec<String> {
         other => panic!("expected text, got {other:?}"),
     };
     artifact.parts.iter().map(text).collect()
-}
-
-/// Shares an agent between servers.
-pub(crate) struct Shared<A>(pub(crate) Arc<A>);
-
-#[a2ad::async_trait]
-impl<A: Agent> Agent for Shared<A> {
-    fn card(&self) -> v1::AgentCard {
-        self.0.card()
-    }
-
-    async fn run(
-        &self,
-        turn: a2ad::agent::AgentTurn,
-        handle: &mut a2ad::agent::TurnHandle,
-    ) -> Result<(), a2ad::agent::AgentError> {
-        self.0.run(turn, handle).await
-    }
 }
