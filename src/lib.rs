@@ -1,6 +1,12 @@
 //! A durable A2A 1.0 task server, and a client for any A2A server: gRPC first.
 //!
-//! The feature `client` holds what calls a server, the feature `server` what is one.
+//! In reading order: [`contract`] is the protocol as types; `domain` what is reasoned about, without
+//! I/O; `store` keeps it; `agent` does the work; `service` has the operations; `auth` and `bindings`
+//! are the way in; `server` puts them together with the settings of `config`. [`client`] calls any
+//! server.
+//!
+//! The feature `client` holds what calls a server, the feature `server` what is one; both are on by
+//! default.
 
 #[cfg(feature = "server")]
 pub mod agent;
@@ -27,3 +33,8 @@ pub mod telemetry;
 /// Writes `async fn` in implementations of [`agent::Agent`] and [`store::Store`].
 #[cfg(feature = "server")]
 pub use async_trait::async_trait;
+
+/// The README's Rust blocks are compiled with the tests.
+#[cfg(all(doctest, feature = "server"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
