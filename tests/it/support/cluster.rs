@@ -121,7 +121,10 @@ impl Cluster {
     /// Starts it again after [`kill`](Self::kill), with the same data at the same address.
     pub(crate) async fn start_again(&mut self) {
         // Its process may linger as a zombie that nobody has waited for, and look alive.
-        drop(fs::remove_file(self.folder.path().join("data/postmaster.pid")));
+        let socket = format!(".s.PGSQL.{}.lock", self.port);
+        for left in ["data/postmaster.pid", &socket] {
+            drop(fs::remove_file(self.folder.path().join(left)));
+        }
         self.keeper = spawn(&self.programs, self.folder.path(), self.port, self.durability);
         self.wait_until_it_answers().await;
     }
