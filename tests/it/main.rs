@@ -35,4 +35,5 @@ mod settings;
 mod store;
 mod support;
 mod tasks;
+mod tokens;
 mod turns;
