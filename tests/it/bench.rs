@@ -360,6 +360,11 @@ impl Sent {
 pub(crate) struct Canceling(tokio::task::JoinHandle<Result<v1::Task, Error>>);
 
 impl Canceling {
+    /// Whether no answer comes.
+    pub(crate) async fn waits(&mut self) -> bool {
+        timeout(A_WHILE, &mut self.0).await.is_err()
+    }
+
     pub(crate) async fn answer(self) -> Result<v1::Task, Error> {
         soon(self.0).await.unwrap()
     }

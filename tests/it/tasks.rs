@@ -18,10 +18,8 @@ fn to(task: &v1::Task, message: v1::Message) -> v1::Message {
 }
 
 fn fields(error: Error) -> Vec<String> {
-    match error {
-        Error::Invalid(violations) => violations.into_iter().map(|v| v.field).collect(),
-        other => panic!("not a violation: {other:?}"),
-    }
+    let Error::Invalid(violations) = error else { panic!("not a violation: {error:?}") };
+    violations.into_iter().map(|v| v.field).collect()
 }
 
 fn is_unsupported(error: &Error, word: &str) -> bool {
