@@ -10,11 +10,11 @@ use a2ad::agent::AgentError;
 use a2ad::contract::v1::{self, TaskState, send_message_response::Payload};
 use a2ad::domain::{Error, Scope, TaskId, Tenant};
 use a2ad::service::{Call, Settings};
-use a2ad::store::Store;
+use a2ad::store::{self, Store};
+use prost::Message as _;
+use sha2::{Digest as _, Sha256};
 
-use crate::bench::{
-    A_WHILE, Bench, Canceling, Puppet, Sent, chunk, named, state, still, until,
-};
+use crate::bench::{A_WHILE, Bench, Canceling, Puppet, Sent, chunk, named, state, still, until};
 
 /// Whether the task is listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,9 +74,13 @@ enum Sees {
     Refused,
 }
 
-use Sees::{Nobody, NotCancelable, NotFound, Refused, Reply, Stored, Unavailable, Unsupported, Waits};
-use TaskState::{AuthRequired, Canceled, Completed, Failed, InputRequired, Rejected, Submitted, Working};
+use Sees::{
+    Nobody, NotCancelable, NotFound, Refused, Reply, Stored, Unavailable, Unsupported, Waits,
+};
 use Task::{Hidden, Shown};
+use TaskState::{
+    AuthRequired, Canceled, Completed, Failed, InputRequired, Rejected, Submitted, Working,
+};
 use Turn::{Asked, Ended, Queued, Replied, Resting, Running};
 
 /// A row: the task, its turn, what happens; what is told to whoever makes it happen, to the sender
@@ -273,7 +277,7 @@ async fn world(row: &Row) -> World {
     let busy = if *turn == Queued { Some(bench.task("busy").await.1) } else { None };
     let sent = bench.sends(&ada, message.clone());
     let (id, puppet) = if *turn == Queued {
-        (queued(&bench).await, None)
+        (queued(&bench, &ada, &message).await, None)
     } else {
         let puppet = bench.puppet().await;
         (puppet.turn.task, Some(puppet))
@@ -294,9 +298,27 @@ async fn world(row: &Row) -> World {
     world
 }
 
-/// The task that waits for a runner. Nobody knows it yet, but its turn can be seen to wait.
-async fn queued(bench: &Bench) -> TaskId {
-    until(|| async { bench.newest_hidden().await }).await
+/// The task of a message that waits for a runner. The sender is told of nothing yet, so the store
+/// is asked as for a repeat; this finds a message and never stores one.
+async fn queued(bench: &Bench, ada: &Call, message: &v1::Message) -> TaskId {
+    let scope = Scope::new(Tenant::default_tenant(), ada.caller.principal().clone());
+    let accept = store::Accept {
+        message: message.clone(),
+        dedupe: Some(store::Dedupe {
+            context: String::new(),
+            task: String::new(),
+            digest: Sha256::digest(message.encode_to_vec()).into(),
+            window: Duration::from_secs(60),
+        }),
+        target: store::Target::Existing { task: TaskId::generate(), context: None },
+        request: store::TurnRequest::default(),
+        lease: None,
+    };
+    until(|| async {
+        let found = bench.store.accept(&scope, &accept).await.unwrap();
+        if let store::Accepted::Repeat(turn) = found { Some(turn.task) } else { None }
+    })
+    .await
 }
 
 impl World {
@@ -319,7 +341,8 @@ impl World {
     }
 
     async fn happens(&mut self, event: Event) {
-        let said = |result: Result<(), _>| Acted::Told(if result.is_ok() { Stored } else { Refused });
+        let said =
+            |result: Result<(), _>| Acted::Told(if result.is_ok() { Stored } else { Refused });
         match event {
             Event::Nothing => {}
             Event::OneSecond => tokio::time::sleep(A_WHILE * 2).await,
@@ -349,9 +372,10 @@ impl World {
             Event::AnotherWorking | Event::AnotherMessage => {
                 self.acted = Acted::Sent(self.sends_another());
                 let next = self.bench.puppet().await;
-                match event {
-                    Event::AnotherWorking => next.status(Working, "").await.unwrap(),
-                    _ => next.reply("hello").await.unwrap(),
+                if event == Event::AnotherWorking {
+                    next.status(Working, "").await.unwrap();
+                } else {
+                    next.reply("hello").await.unwrap();
                 }
                 self.puppet = Some(next);
             }
@@ -374,13 +398,14 @@ fn sees(answer: Result<v1::SendMessageResponse, Error>) -> Sees {
 }
 
 fn refused(error: &Error) -> Sees {
-    match error {
-        Error::TaskNotFound => NotFound,
-        Error::Unsupported(_) => Unsupported,
-        Error::TaskNotCancelable { .. } => NotCancelable,
-        Error::ShuttingDown => Unavailable,
-        other => panic!("{other:?}"),
-    }
+    let known = [
+        (matches!(error, Error::TaskNotFound), NotFound),
+        (matches!(error, Error::Unsupported(_)), Unsupported),
+        (matches!(error, Error::TaskNotCancelable { .. }), NotCancelable),
+        (matches!(error, Error::ShuttingDown), Unavailable),
+    ];
+    let found = known.iter().find(|(is_it, _)| *is_it);
+    found.map_or_else(|| panic!("{error:?}"), |(_, sees)| *sees)
 }
 
 /// What a send gets, which is expected to be `expected`.

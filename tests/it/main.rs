@@ -24,6 +24,7 @@ mod grpc;
 mod interop;
 mod layers;
 mod life;
+mod life_table;
 mod listings;
 mod model;
 mod plans;
