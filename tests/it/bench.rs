@@ -350,6 +350,11 @@ impl Sent {
         timeout(A_WHILE, &mut self.0).await.is_err()
     }
 
+    /// Waits until the answer is there, and leaves it there.
+    pub(crate) async fn answered(&self) {
+        until(|| async { self.0.is_finished().then_some(()) }).await;
+    }
+
     /// The caller goes away.
     pub(crate) fn leave(self) {
         self.0.abort();

@@ -295,6 +295,9 @@ async fn world(row: &Row) -> World {
         Asked => world.puppet().status(InputRequired, "?").await.unwrap(),
         Ended => world.puppet().status(Completed, "").await.unwrap(),
     }
+    if matches!(turn, Replied | Asked | Ended) {
+        world.sent.as_ref().expect("it was sent").answered().await;
+    }
     world
 }
 
