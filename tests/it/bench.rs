@@ -14,7 +14,10 @@ use a2ad::contract::wkt::Struct;
 use a2ad::domain::page::{KeyRing, PageTokens};
 use a2ad::domain::{Caller, Clock, Error, Principal, SystemClock, Tenants};
 use a2ad::service::{Call, Service, Settings};
+use a2ad::store::Store;
 use a2ad::store::sqlite::{self, Location, Sqlite};
+
+use crate::support::postgres;
 
 /// How long a test waits for what must happen.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -190,7 +193,7 @@ impl Clock for Moved {
 #[derive(Clone)]
 pub(crate) struct Bench {
     pub(crate) service: Service,
-    pub(crate) store: Arc<Sqlite>,
+    pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<Moved>,
     turns: Arc<tokio::sync::Mutex<mpsc::Receiver<Puppet>>>,
     ids: Arc<Mutex<u32>>,
@@ -219,7 +222,7 @@ fn puppets(modes: &[&str]) -> (Arc<dyn Agent>, mpsc::Receiver<Puppet>) {
     (Arc::new(Puppets { turns: sender, modes }), turns)
 }
 
-async fn empty() -> (Arc<Sqlite>, Arc<Moved>) {
+async fn empty() -> (Arc<dyn Store>, Arc<Moved>) {
     let clock = Arc::new(Moved::default());
     let place = sqlite::Settings::new(Location::Memory, Arc::<Moved>::clone(&clock));
     (Arc::new(Sqlite::open(place).await.unwrap()), clock)
@@ -243,15 +246,31 @@ impl Bench {
         Self::on(store, clock, agent, turns, settings)
     }
 
+    /// A bench on a PostgreSQL database of its own.
+    pub(crate) async fn on_postgres(settings: Settings) -> Self {
+        let clock = Arc::new(Moved::default());
+        let url = postgres::fresh_url().await;
+        let store = postgres::open(&url, Some(Arc::<Moved>::clone(&clock) as Arc<dyn Clock>)).await;
+        let (agent, turns) = puppets(&["*/*"]);
+        Self::on(Arc::new(store), clock, agent, turns, settings)
+    }
+
+    /// Stops what runs and gives back its connections.
+    pub(crate) async fn close(self) {
+        self.service.drain();
+        self.service.stopped(A_WHILE).await;
+        self.store.close().await;
+    }
+
     fn on(
-        store: Arc<Sqlite>,
+        store: Arc<dyn Store>,
         clock: Arc<Moved>,
         agent: Arc<dyn Agent>,
         turns: mpsc::Receiver<Puppet>,
         settings: Settings,
     ) -> Self {
         let service = Service::start(
-            Arc::<Sqlite>::clone(&store),
+            Arc::clone(&store),
             agent,
             tokens(),
             Arc::<Moved>::clone(&clock),

@@ -4,15 +4,17 @@
 //! everybody what they see. The table below is the only one: the document holds its rendering.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use a2ad::agent::AgentError;
 use a2ad::contract::v1::{self, TaskState, send_message_response::Payload};
 use a2ad::domain::{Error, Scope, TaskId, Tenant};
 use a2ad::service::{Call, Settings};
-use a2ad::store::{self, Store};
+use a2ad::store;
 use prost::Message as _;
 use sha2::{Digest as _, Sha256};
+use tokio::sync::Semaphore;
 
 use crate::bench::{A_WHILE, Bench, Canceling, Puppet, Sent, chunk, named, state, still, until};
 
@@ -233,6 +235,13 @@ fn the_document_holds_the_table_that_is_run() {
 
 // --- the table as a test ------------------------------------------------------------------------
 
+/// Which store.
+#[derive(Debug, Clone, Copy)]
+enum On {
+    Sqlite,
+    Postgres,
+}
+
 /// One row's world.
 struct World {
     bench: Bench,
@@ -269,9 +278,12 @@ fn settings(row: &Row) -> Settings {
     }
 }
 
-async fn world(row: &Row) -> World {
+async fn world(row: &Row, on: On) -> World {
     let Row(task, turn, ..) = row;
-    let bench = Bench::new(settings(row)).await;
+    let bench = match on {
+        On::Sqlite => Bench::new(settings(row)).await,
+        On::Postgres => Bench::on_postgres(settings(row)).await,
+    };
     let ada = named("ada");
     let message = bench.message("x");
     let busy = if *turn == Queued { Some(bench.task("busy").await.1) } else { None };
@@ -455,9 +467,9 @@ async fn reader_sees(world: &World, expected: Sees) -> Sees {
     sees
 }
 
-async fn run(row: &Row) -> Result<(), String> {
+async fn run(row: &Row, on: On) -> Result<(), String> {
     let Row(.., event, actor, sender, read, again, at_once) = row;
-    let mut world = world(row).await;
+    let mut world = world(row, on).await;
     world.happens(*event).await;
     let acted = std::mem::replace(&mut world.acted, Acted::Told(Nobody));
     let repeated = |world: &World| world.bench.sends(&world.ada, world.message.clone());
@@ -468,6 +480,7 @@ async fn run(row: &Row) -> Result<(), String> {
     found.push(read_before);
     found.push(sender_sees(repeated(&world), *again).await);
     found.push(sees(world.bench.posts(&world.ada, world.message.clone()).await));
+    world.bench.close().await;
     let expected = vec![*actor, *sender, *read, *again, *at_once];
     if found == expected {
         return Ok(());
@@ -477,8 +490,26 @@ async fn run(row: &Row) -> Result<(), String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn the_table_holds() {
-    let rows: Vec<_> = TABLE.iter().map(|row| tokio::spawn(run(row))).collect();
+async fn the_table_holds_on_sqlite() {
+    all(On::Sqlite).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_table_holds_on_postgres() {
+    all(On::Postgres).await;
+}
+
+async fn all(on: On) {
+    // Each row has a database and its connections, of which a server has only so many.
+    let places = Arc::new(Semaphore::new(8));
+    let one = |row| {
+        let places = Arc::clone(&places);
+        tokio::spawn(async move {
+            let _place = places.acquire().await;
+            run(row, on).await
+        })
+    };
+    let rows: Vec<_> = TABLE.iter().map(one).collect();
     let mut faults = Vec::new();
     for (row, ran) in TABLE.iter().zip(rows) {
         match ran.await {
