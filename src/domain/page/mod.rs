@@ -40,6 +40,7 @@ use uuid::Uuid;
 
 use crate::contract::page::PageToken;
 use crate::contract::v1::TaskState;
+use crate::contract::wkt::Timestamp;
 use crate::domain::{ContextId, Error, Scope, TaskId, Violation};
 
 mod keys;
@@ -136,7 +137,7 @@ pub enum TokenError {
 /// What exactly is wrong with a token: for the log and the metrics alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// Not base64url, too long, or cut off.
+    /// Not base64url, too long, cut off, or with an id or a time that no task can have.
     Malformed,
     /// Of a format that this server does not know.
     Version,
@@ -212,6 +213,9 @@ impl PageTokens {
         let malformed = TokenError::Invalid(Reason::Malformed);
         let Ok(payload) = PageToken::decode(parts.payload) else { return Err(malformed) };
         let Ok(task) = Uuid::from_slice(&payload.task_id) else { return Err(malformed) };
+        if Timestamp::from_micros(payload.status_at_us).to_micros().is_none() {
+            return Err(malformed);
+        }
         if payload.expires_at_ms < now_us.div_euclid(1000) {
             return Err(TokenError::Expired);
         }

@@ -8,6 +8,9 @@ use crate::domain::{Principal, Tenant};
 const OLD: &str = "old:000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 const NEW: &str = "new:1f1e1d1c1b1a191817161514131211100f0e0d0c0b0a09080706050403020100";
 const NOW: i64 = 1_800_000_000_000_000;
+/// The first and the last microsecond that a protobuf timestamp can name.
+const FIRST_US: i64 = -62_135_596_800_000_000;
+const LAST_US: i64 = 253_402_300_799_999_999;
 const LIFE: Duration = Duration::from_secs(600);
 
 fn tokens(keys: &str) -> PageTokens {
@@ -78,13 +81,66 @@ fn every_single_character_counts_changed_added_or_left_out() {
         let (before, rest) = token.split_at(at);
         let (here, after) = rest.split_at(1);
         refused(&format!("{before}{after}"));
-        for other in (1..=127).map(char::from).filter(|c| !here.starts_with(*c)) {
-            refused(&format!("{before}{other}{after}"));
+        for other in (0..=127).map(char::from) {
+            if !here.starts_with(other) {
+                refused(&format!("{before}{other}{after}"));
+            }
+            refused(&format!("{before}{other}{rest}"));
         }
-        refused(&format!("{before}A{rest}"));
     }
-    refused(&format!("{token}A"));
-    refused(&format!("{token}="));
+    for more in (0..=127).map(char::from) {
+        refused(&format!("{token}{more}"));
+    }
+}
+
+#[test]
+fn a_token_shows_no_name_of_what_it_is_bound_to() {
+    let bound = Filters { context: Some(ContextId::from_stored("a-private-context")), ..filters() };
+    let scope = scope_of("a-private-tenant", "key:a-private-owner");
+    let token = tokens(OLD).issue(&scope, &bound, &place(), NOW);
+    let bytes = URL_SAFE_NO_PAD.decode(&token).unwrap();
+    assert!(!bytes.windows(9).any(|seen| seen == b"a-private"));
+}
+
+/// A token with a payload of our choice and a signature that holds.
+fn signed(payload: &[u8]) -> String {
+    let keys = KeyRing::parse(OLD).unwrap();
+    let (id, key) = keys.signing();
+    let mut bytes = vec![VERSION, u8::try_from(id.len()).unwrap()];
+    bytes.extend_from_slice(id.as_bytes());
+    bytes.extend_from_slice(payload);
+    let tag = sign(key, &bytes, &scope(), &filters()).finalize().into_bytes();
+    bytes.extend_from_slice(&tag[..TAG_BYTES]);
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+#[test]
+fn a_signature_does_not_make_a_place_of_a_wrong_id_or_time() {
+    let good = PageToken {
+        status_at_us: place().cursor.status_at_us,
+        task_id: place().cursor.task.uuid().into_bytes().to_vec().into(),
+        expires_at_ms: NOW / 1000 + 600_000,
+        total_size: place().total,
+    };
+    let ours = tokens(OLD);
+    let read = |payload: &[u8]| ours.read(&scope(), &filters(), &signed(payload), NOW);
+    assert_eq!(read(&good.encode_to_vec()), Ok(place()));
+    let malformed = Err(TokenError::Invalid(Reason::Malformed));
+    for length in [0, 1, 15, 17, 36] {
+        let bad = PageToken { task_id: vec![b'7'; length].into(), ..good.clone() };
+        assert_eq!(read(&bad.encode_to_vec()), malformed, "an id of {length} bytes");
+    }
+    for status_at_us in [i64::MIN, FIRST_US - 1, LAST_US + 1, i64::MAX] {
+        let bad = PageToken { status_at_us, ..good.clone() };
+        assert_eq!(read(&bad.encode_to_vec()), malformed, "the time {status_at_us}");
+        let late = PageToken { expires_at_ms: 0, ..bad };
+        assert_eq!(read(&late.encode_to_vec()), malformed, "the time {status_at_us}, and late");
+    }
+    for status_at_us in [FIRST_US, LAST_US] {
+        let far = PageToken { status_at_us, ..good.clone() };
+        assert!(read(&far.encode_to_vec()).is_ok(), "the time {status_at_us}");
+    }
+    assert_eq!(read(b"\x0a"), malformed, "a field that is cut off");
 }
 
 #[test]
@@ -127,6 +183,8 @@ fn a_token_expires_after_its_life_and_not_before() {
     let later = |s: i64| ours.read(&scope(), &filters(), &token, NOW + s * 1_000_000);
     assert_eq!(later(600), Ok(place()));
     assert_eq!(later(601), Err(TokenError::Expired));
+    let next_ms = ours.read(&scope(), &filters(), &token, NOW + 600_001_000);
+    assert_eq!(next_ms, Err(TokenError::Expired), "to the millisecond");
     let elsewhere = scope_of("acme", "key:bob");
     let answer = ours.read(&elsewhere, &filters(), &token, NOW + 601_000_000);
     assert_eq!(answer, INVALID_SIGNATURE, "expiry is told to nobody else");
@@ -188,7 +246,7 @@ fn page_sizes_default_and_are_bounded() {
 proptest! {
     #[test]
     fn what_goes_in_comes_out(
-        status_at_us in any::<i64>(),
+        status_at_us in FIRST_US..=LAST_US,
         id in any::<u128>(),
         total in any::<i64>(),
         tenant in "[^/\\p{Cc}]{0,40}",
