@@ -17,7 +17,7 @@ use a2ad::store::{
     Target, TaskRecord, Turn, TurnEnd, TurnRequest, Update, View,
 };
 
-use crate::support::postgres;
+use crate::support::{pgbouncer, postgres};
 
 pub(crate) const LEASE: Duration = Duration::from_secs(15);
 /// When the clock of a test begins.
@@ -49,6 +49,19 @@ impl Bed {
         let clock = Arc::new(ManualClock::at_us(START_US));
         let url = postgres::fresh_url().await;
         let store = postgres::open(&url, Some(Arc::clone(&clock) as Arc<dyn Clock>)).await;
+        let back = Back::Postgres(postgres::admin(&url).await);
+        Self { store: Arc::new(store), clock, back }
+    }
+
+    /// PostgreSQL behind PgBouncer in transaction mode, which gives a connection to somebody else
+    /// after each transaction.
+    pub(crate) async fn pgbouncer() -> Self {
+        let clock = Arc::new(ManualClock::at_us(START_US));
+        let url = postgres::fresh_url().await;
+        let mut settings = a2ad::store::postgres::Settings::new(&pgbouncer::through(&url).await);
+        settings.direct_url = Some(url.clone().into());
+        settings.clock = Some(Arc::clone(&clock) as Arc<dyn Clock>);
+        let store = a2ad::store::postgres::Postgres::connect(settings).await.unwrap();
         let back = Back::Postgres(postgres::admin(&url).await);
         Self { store: Arc::new(store), clock, back }
     }
@@ -287,6 +300,14 @@ macro_rules! promises {
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $case() {
                     super::$part::$case(&super::Bed::sqlite().await).await;
+                }
+            )+)+
+        }
+        mod on_postgres_behind_pgbouncer {
+            $($(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $case() {
+                    super::$part::$case(&super::Bed::pgbouncer().await).await;
                 }
             )+)+
         }
