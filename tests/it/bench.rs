@@ -246,6 +246,16 @@ impl Bench {
         Self::on(store, clock, agent, turns, settings)
     }
 
+    /// A bench on a store of the test's own, with an agent that needs no strings if one is given.
+    pub(crate) fn over(
+        store: Arc<dyn Store>,
+        agent: Option<Arc<dyn Agent>>,
+        settings: Settings,
+    ) -> Self {
+        let (puppets, turns) = puppets(&["*/*"]);
+        Self::on(store, Arc::default(), agent.unwrap_or(puppets), turns, settings)
+    }
+
     /// A bench on a PostgreSQL database of its own.
     pub(crate) async fn on_postgres(settings: Settings) -> Self {
         let clock = Arc::new(Moved::default());

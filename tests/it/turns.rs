@@ -1,14 +1,19 @@
 //! How work reaches an agent and what becomes of it: errors, lost leases, cancels, drains.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use a2ad::agent::demo::Demo;
 use a2ad::agent::{AgentError, Refused};
 use a2ad::contract::v1::{self, TaskState};
 use a2ad::contract::wkt::{Kind, Struct, Value};
 use a2ad::domain::Error;
 use a2ad::service::Settings;
+use a2ad::store::Store;
 
 use crate::bench::{A_WHILE, Bench, anybody, chunk, said, soon, state, still, task, texts, until};
+use crate::rig::flaky::Flaky;
+use crate::support::rounds;
 
 fn failure(text: &str) -> Result<(), AgentError> {
     Err(AgentError::new(text))
@@ -131,6 +136,55 @@ async fn a_handle_refuses_what_breaks_the_protocol() {
     assert!(bench.idle().await);
 }
 
+// --- the store --------------------------------------------------------------------------------
+
+#[tokio::test]
+async fn a_report_whose_answer_was_lost_is_stored_once() {
+    let store = Flaky::open().await;
+    let bench = Bench::over(Arc::clone(&store) as Arc<dyn Store>, None, still());
+    let (task, puppet) = bench.task("x").await;
+    store.lose_answers(true);
+    let reporting = async { puppet.chunk(chunk("a", "1"), false, false).await.unwrap() };
+    let repeated = until(|| async { (store.calls()[1] >= 2).then_some(()) });
+    let found_again = async {
+        repeated.await;
+        store.lose_answers(false);
+    };
+    tokio::join!(reporting, found_again);
+    puppet.chunk(chunk("a", "2"), true, true).await.unwrap();
+    puppet.status(TaskState::Completed, "").await.unwrap();
+    let task = bench.get(&anybody(), &task.id).await.unwrap();
+    assert_eq!(texts(&task.artifacts[0]), ["1", "2"]);
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_for_a_moment_costs_no_attempt() {
+    let store = Flaky::open().await;
+    let bench = Bench::over(Arc::clone(&store) as Arc<dyn Store>, None, still());
+    let (task, puppet) = bench.task("x").await;
+    store.set_down(true);
+    let tried = store.calls()[1];
+    let reporting = async { puppet.status(TaskState::Completed, "").await.unwrap() };
+    let back = async {
+        until(|| async { (store.calls()[1] > tried).then_some(()) }).await;
+        store.set_down(false);
+    };
+    tokio::join!(reporting, back);
+    assert_eq!(state(&bench.get(&anybody(), &task.id).await.unwrap()), TaskState::Completed);
+    assert_eq!(puppet.turn.attempt, 1);
+    assert!(bench.idle().await);
+}
+
+#[tokio::test]
+async fn an_instant_task_costs_two_writes_and_one_read() {
+    let store = Flaky::open().await;
+    let settings = Settings { poll: Duration::from_secs(3600), ..still() };
+    let bench = Bench::over(Arc::clone(&store) as Arc<dyn Store>, Some(Arc::new(Demo)), settings);
+    let task = bench.sends(&anybody(), bench.message("hello")).task().await;
+    assert_eq!(texts(&task.artifacts[0]), ["hello"]);
+    assert_eq!(store.calls(), [1, 1, 1], "accepted, reported, read");
+}
+
 // --- leases -------------------------------------------------------------------------------------
 
 #[tokio::test]
@@ -248,6 +302,35 @@ async fn an_agent_that_leaves_after_a_cancel_has_canceled_its_task() {
         assert_eq!(state(&canceling.answer().await.unwrap()), TaskState::Canceled);
     }
     assert!(bench.idle().await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_cancel_and_an_end_that_race_have_one_winner_and_everybody_is_told_who() {
+    let settings = Settings { grace: Duration::from_micros(300), ..still() };
+    let bench = Bench::new(settings).await;
+    let mut won = [0, 0];
+    for n in 0..rounds(60, 1000) {
+        let (task, puppet) = bench.task("x").await;
+        let canceling = bench.cancels(&anybody(), &task.id);
+        let completing = async {
+            tokio::time::sleep(Duration::from_millis(n % 4)).await;
+            puppet.status(TaskState::Completed, "").await
+        };
+        let (completed, canceled) = tokio::join!(completing, canceling.answer());
+        let stored = bench.get(&anybody(), &task.id).await.unwrap();
+        let told = match canceled {
+            Ok(task) => {
+                assert_eq!(task, stored);
+                state(&task)
+            }
+            Err(Error::TaskNotCancelable { state }) => state,
+            Err(other) => panic!("{other:?}"),
+        };
+        assert_eq!(told, state(&stored));
+        assert_eq!(completed.is_ok(), told == TaskState::Completed, "{completed:?} {told:?}");
+        won[usize::from(completed.is_ok())] += 1;
+    }
+    println!("canceled {}, completed {}", won[0], won[1]);
 }
 
 #[tokio::test]

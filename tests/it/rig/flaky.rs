@@ -1,7 +1,7 @@
-//! A store that can be out of reach.
+//! A store that can be out of reach, that can lose answers, and that counts.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use a2ad::contract::wkt::Struct;
@@ -18,18 +18,40 @@ use async_trait::async_trait;
 pub(crate) struct Flaky {
     store: Sqlite,
     down: AtomicBool,
+    losing: AtomicBool,
+    /// How many messages were accepted, outcomes reported and tasks read.
+    calls: [AtomicU32; 3],
 }
 
 impl Flaky {
     pub(crate) async fn open() -> Arc<Self> {
         let settings = Settings::new(Location::Memory, Arc::new(SystemClock));
         let store = Sqlite::open(settings).await.unwrap();
-        Arc::new(Self { store, down: AtomicBool::new(false) })
+        Arc::new(Self {
+            store,
+            down: AtomicBool::default(),
+            losing: AtomicBool::default(),
+            calls: Default::default(),
+        })
     }
 
     /// From now on, every call fails or none does.
     pub(crate) fn set_down(&self, down: bool) {
         self.down.store(down, Ordering::SeqCst);
+    }
+
+    /// From now on, reports are stored and nobody is told, or everybody is.
+    pub(crate) fn lose_answers(&self, losing: bool) {
+        self.losing.store(losing, Ordering::SeqCst);
+    }
+
+    /// How many messages were accepted, outcomes reported and tasks read, one by one.
+    pub(crate) fn calls(&self) -> [u32; 3] {
+        [0, 1, 2].map(|n: usize| self.calls[n].load(Ordering::SeqCst))
+    }
+
+    fn count(&self, n: usize) {
+        self.calls[n].fetch_add(1, Ordering::SeqCst);
     }
 
     fn store(&self) -> Result<&Sqlite, Error> {
@@ -43,6 +65,7 @@ impl Flaky {
 #[async_trait]
 impl Store for Flaky {
     async fn accept(&self, scope: &Scope, accept: &Accept) -> Result<Accepted, Error> {
+        self.count(0);
         self.store()?.accept(scope, accept).await
     }
 
@@ -52,7 +75,12 @@ impl Store for Flaky {
         task: TaskId,
         report: &Report,
     ) -> Result<Reported, Error> {
-        self.store()?.report(scope, task, report).await
+        self.count(1);
+        let reported = self.store()?.report(scope, task, report).await;
+        if self.losing.load(Ordering::SeqCst) {
+            return Err(Error::unavailable("the connection was cut"));
+        }
+        reported
     }
 
     async fn reply(&self, scope: &Scope, task: TaskId, reply: &Reply) -> Result<Replied, Error> {
@@ -82,6 +110,7 @@ impl Store for Flaky {
         task: TaskId,
         view: View,
     ) -> Result<Option<TaskRecord>, Error> {
+        self.count(2);
         self.store()?.task(scope, task, view).await
     }
 
