@@ -63,7 +63,7 @@ impl Lab {
     async fn open(mode: StatementMode) -> Self {
         let cluster = Cluster::start(Durability::None).await;
         admin(&cluster.url()).await.batch_execute("create database plans").await.unwrap();
-        let mut settings = Settings::new(&cluster.url_of("plans"));
+        let mut settings = Settings::new(cluster.url_of("plans"));
         settings.statement_mode = mode;
         settings.pool_size = 1;
         Postgres::migrate(&settings).await.unwrap();

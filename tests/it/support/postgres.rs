@@ -44,7 +44,7 @@ async fn shared() -> &'static Shared {
             for sql in ["drop database if exists a2ad_template", "create database a2ad_template"] {
                 maintenance.batch_execute(sql).await.unwrap();
             }
-            let template = Settings::new(&format!("{base}/a2ad_template"));
+            let template = Settings::new(format!("{base}/a2ad_template"));
             Postgres::migrate(&template).await.unwrap();
             Shared { _cluster: cluster, base }
         })
