@@ -32,10 +32,10 @@ impl Agent for Demo {
             description: "Shows what a task can do; the first word of a message chooses."
                 .to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            default_input_modes: vec!["text/plain".to_owned()],
-            default_output_modes: vec!["text/plain".to_owned()],
+            default_input_modes: modes(),
+            default_output_modes: modes(),
             skills: vec![
-                skill("echo", "Echo", "Returns any other text as an artifact.", "hello"),
+                skill("echo", "Echo", "Returns anything else as an artifact.", "hello"),
                 skill("ask", "Ask", "Asks for input and completes on the reply.", "ask which one?"),
                 skill("slow", "Slow", "Appends an artifact chunk each second.", "slow 3"),
                 skill("fail", "Fail", "Fails with a reason.", "fail no paper"),
@@ -51,7 +51,7 @@ impl Agent for Demo {
         let text = turn.text();
         if turn.turn > 1 {
             // The answer to a question of ours, or a further message.
-            return finish(handle, &format!("you said: {text}")).await;
+            return finish(handle, vec![text_part(format!("you said: {text}"))]).await;
         }
         let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((&text, ""));
         match (word, rest.trim()) {
@@ -68,9 +68,14 @@ impl Agent for Demo {
                 let parts = vec![text_part(or(words, "hello"))];
                 Ok(handle.reply(v1::Message { parts, ..Default::default() }).await?)
             }
-            _ => finish(handle, &text).await,
+            // As it came, data and all.
+            _ => finish(handle, turn.message.parts).await,
         }
     }
+}
+
+fn modes() -> Vec<String> {
+    vec!["text/plain".to_owned(), "application/json".to_owned()]
 }
 
 fn or<'a>(text: &'a str, default: &'a str) -> &'a str {
@@ -83,18 +88,18 @@ fn number(text: &str) -> Result<u64, AgentError> {
     seconds.ok_or_else(wrong)
 }
 
-fn artifact(text: String) -> v1::Artifact {
+fn artifact(parts: Vec<v1::Part>) -> v1::Artifact {
     v1::Artifact {
         artifact_id: ARTIFACT.to_owned(),
         name: "answer".to_owned(),
-        parts: vec![text_part(text)],
+        parts,
         ..Default::default()
     }
 }
 
-async fn finish(handle: &mut TurnHandle, text: &str) -> Result<(), AgentError> {
+async fn finish(handle: &mut TurnHandle, parts: Vec<v1::Part>) -> Result<(), AgentError> {
     handle.working().await?;
-    handle.artifact(artifact(or(text, "(no text)").to_owned())).await?;
+    handle.artifact(artifact(parts)).await?;
     Ok(handle.complete().await?)
 }
 
@@ -110,7 +115,8 @@ async fn slow(handle: &mut TurnHandle, turn: &AgentTurn, seconds: u64) -> Result
                 return Ok(handle.say_status(TaskState::Canceled, "stopped as you asked").await?);
             }
         }
-        handle.chunk(artifact(format!("chunk {n} of {seconds}")), n > 1, n == seconds).await?;
+        let piece = vec![text_part(format!("chunk {n} of {seconds}"))];
+        handle.chunk(artifact(piece), n > 1, n == seconds).await?;
     }
     Ok(handle.complete().await?)
 }
@@ -124,5 +130,5 @@ async fn auth(handle: &mut TurnHandle, seconds: u64) -> Result<(), AgentError> {
             return Ok(handle.say_status(TaskState::Canceled, "stopped as you asked").await?);
         }
     }
-    finish(handle, "authorized").await
+    finish(handle, vec![text_part("authorized")]).await
 }

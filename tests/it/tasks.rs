@@ -473,6 +473,12 @@ async fn the_demo_agent_does_what_its_first_word_says() {
         let artifact = task.artifacts.first().map(|artifact| texts(artifact).concat());
         assert_eq!(artifact.as_deref(), made, "{words}");
     }
+    let data = v1::Part {
+        content: Some(v1::part::Content::Data(Value { kind: Some(Kind::BoolValue(true)) })),
+        ..Default::default()
+    };
+    let message = v1::Message { parts: vec![data.clone()], ..bench.message("") };
+    assert_eq!(bench.sends(&anybody(), message).task().await.artifacts[0].parts, [data]);
     let asked = bench.sends(&anybody(), bench.message("ask how many?")).task().await;
     assert_eq!((state(&asked), said(&asked).as_str()), (TaskState::InputRequired, "how many?"));
     let done = bench.sends(&anybody(), to(&asked, bench.message("three"))).task().await;
