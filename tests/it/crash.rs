@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::support::cluster::{Cluster, Durability};
+use crate::support::postgres::empty_url;
 use crate::support::program::{Program, free_address};
 use crate::support::torture;
 
@@ -223,8 +224,7 @@ pub(crate) const KEYS: &str = "k1:000102030405060708090a0b0c0d0e0f10111213141516
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_server_loses_nothing_in_postgres() {
     let folder = TempDir::new().unwrap();
-    let cluster = Cluster::start(Durability::None).await;
-    let url = cluster.url();
+    let url = empty_url().await;
     let arguments = ["--store", &url, "--page-token-keys", KEYS, "--lease", "2s"];
     kill_and_start(folder.path(), &arguments).await;
 }

@@ -133,26 +133,24 @@ mod sqlite {
 mod postgres {
     use super::*;
     use crate::crash::KEYS;
-    use crate::support::cluster::{Cluster, Durability};
+    use crate::support::postgres::{admin, empty_url};
 
-    fn serve(folder: &TempDir, cluster: &Cluster) -> Program {
-        let url = cluster.url();
-        Program::serve(folder.path(), &["--store", &url, "--page-token-keys", KEYS])
+    fn serve(folder: &TempDir, url: &str) -> Program {
+        Program::serve(folder.path(), &["--store", url, "--page-token-keys", KEYS])
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn the_python_sdk_converses() {
         let folder = TempDir::new().unwrap();
-        let cluster = Cluster::start(Durability::None).await;
-        converse(folder.path(), &serve(&folder, &cluster));
+        converse(folder.path(), &serve(&folder, &empty_url().await));
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn the_python_sdk_pages_through_all_tasks() {
         let folder = TempDir::new().unwrap();
-        let cluster = Cluster::start(Durability::None).await;
-        let server = serve(&folder, &cluster);
-        let database = cluster.connect().await;
+        let url = empty_url().await;
+        let server = serve(&folder, &url);
+        let database = admin(&url).await;
         let runtime = tokio::runtime::Handle::current();
         page(folder.path(), &server, |task| {
             let params: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&task];

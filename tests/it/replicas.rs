@@ -11,7 +11,7 @@ use a2ad::contract::v1::{
 use tempfile::TempDir;
 
 use crate::crash::KEYS;
-use crate::support::cluster::{Cluster, Durability};
+use crate::support::postgres::{admin, empty_url};
 use crate::support::program::Program;
 
 const WITHIN: Duration = Duration::from_secs(60);
@@ -62,8 +62,7 @@ async fn with_chunks(client: &mut Client, context: &str, n: usize) -> Task {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_blocking_send_returns_when_another_server_runs_the_turn() {
     let folder = TempDir::new().unwrap();
-    let cluster = Cluster::start(Durability::None).await;
-    let url = cluster.url();
+    let url = empty_url().await;
     let arguments = ["--store", &url, "--page-token-keys", KEYS, "--max-turns", "1"];
     let busy = Program::serve(folder.path(), &arguments);
     let idle = Program::serve(folder.path(), &arguments);
@@ -87,8 +86,7 @@ async fn a_blocking_send_returns_when_another_server_runs_the_turn() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_turn_moves_to_another_server_and_the_first_ones_reports_are_refused() {
     let folder = TempDir::new().unwrap();
-    let cluster = Cluster::start(Durability::None).await;
-    let url = cluster.url();
+    let url = empty_url().await;
     let arguments = ["--store", &url, "--page-token-keys", KEYS, "--lease", "2s"];
     let first = Program::serve(folder.path(), &arguments);
     let second = Program::serve(folder.path(), &arguments);
@@ -118,12 +116,9 @@ async fn a_turn_moves_to_another_server_and_the_first_ones_reports_are_refused()
     assert_eq!(seen, task);
 
     // One event for each thing that landed, by one runner at a time, without a gap.
-    let rows = cluster
-        .connect()
-        .await
-        .query("select generation from task_events order by generation", &[])
-        .await
-        .unwrap();
+    let database = admin(&url).await;
+    let events = "select generation from task_events order by generation";
+    let rows = database.query(events, &[]).await.unwrap();
     let generations: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
     assert_eq!(generations, (1..=generations.len() as i64).collect::<Vec<_>>());
 }

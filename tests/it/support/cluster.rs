@@ -86,17 +86,6 @@ impl Cluster {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// A connection of the test's own.
-    pub(crate) async fn connect(&self) -> tokio_postgres::Client {
-        self.try_connect().await.unwrap()
-    }
-
-    async fn try_connect(&self) -> Result<tokio_postgres::Client, tokio_postgres::Error> {
-        let (client, connection) = tokio_postgres::connect(&self.url(), NoTls).await?;
-        tokio::spawn(connection);
-        Ok(client)
-    }
-
     /// Ends all of its processes without a chance to do anything.
     pub(crate) fn kill(&mut self) {
         // Without its keeper first, so that nobody tidies up.
@@ -131,7 +120,7 @@ impl Cluster {
 
     async fn wait_until_it_answers(&self) {
         let deadline = Instant::now() + START_MAX;
-        while let Err(error) = self.try_connect().await {
+        while let Err(error) = tokio_postgres::connect(&self.url(), NoTls).await {
             assert!(
                 Instant::now() < deadline,
                 "PostgreSQL does not answer: {error}\n{}",
