@@ -7,18 +7,25 @@ use std::time::{Duration, Instant};
 use a2ad::agent::demo::Demo;
 use a2ad::agent::{Agent, AgentError, AgentTurn, TurnHandle, text_part};
 use a2ad::async_trait;
-use a2ad::client::text_message;
+use a2ad::client::{Client, Connect, text_message};
 use a2ad::contract::v1::send_message_response::Payload;
 use a2ad::contract::v1::{self, TaskState};
+use a2ad::server::Server;
 use a2ad::service::{Dedupe, Settings};
 use futures_util::future::join_all;
 use tonic::Code;
 use tonic_types::StatusExt as _;
 
-use crate::support::server::{
-    builder, client, demo, parts, send, send_at_once, state, task, to_task, words,
-};
+use crate::rig::{parts, send, send_at_once, state, task_of, to_task, words};
 use crate::support::{eventually, postgres};
+
+async fn demo() -> Server {
+    Server::builder(Demo).start().await.unwrap()
+}
+
+async fn connect(server: &Server) -> Client {
+    Connect::to(format!("http://{}", server.address())).connect().await.unwrap()
+}
 
 fn get(id: &str) -> v1::GetTaskRequest {
     v1::GetTaskRequest { id: id.to_owned(), ..Default::default() }
@@ -31,8 +38,8 @@ fn cancel(id: &str) -> v1::CancelTaskRequest {
 #[tokio::test]
 async fn a_text_is_echoed_as_an_artifact_of_a_completed_task() {
     let server = demo().await;
-    let mut client = client(&server).await;
-    let answer = task(client.send_message(send("hello")).await.unwrap().into_inner());
+    let mut client = connect(&server).await;
+    let answer = task_of(client.send_message(send("hello")).await.unwrap());
     assert_eq!(state(&answer), TaskState::Completed);
     assert_eq!(parts(&answer.artifacts[0]), ["hello"]);
     assert_eq!(answer.history.len(), 1);
@@ -46,12 +53,12 @@ async fn a_text_is_echoed_as_an_artifact_of_a_completed_task() {
 #[tokio::test]
 async fn a_question_waits_for_its_answer_and_a_blocking_send_for_its_own_turn() {
     let server = demo().await;
-    let mut client = client(&server).await;
-    let asked = task(client.send_message(send("ask which one?")).await.unwrap().into_inner());
+    let mut client = connect(&server).await;
+    let asked = task_of(client.send_message(send("ask which one?")).await.unwrap());
     assert_eq!(state(&asked), TaskState::InputRequired);
     assert_eq!(words(asked.status.as_ref().unwrap().message.as_ref().unwrap()), "which one?");
     let answer = to_task(send("the blue one"), &asked.id);
-    let done = task(client.send_message(answer).await.unwrap().into_inner());
+    let done = task_of(client.send_message(answer).await.unwrap());
     assert_eq!((&done.id, &done.context_id), (&asked.id, &asked.context_id));
     assert_eq!(state(&done), TaskState::Completed);
     assert_eq!(parts(&done.artifacts[0]), ["you said: the blue one"]);
@@ -65,19 +72,19 @@ async fn a_question_waits_for_its_answer_and_a_blocking_send_for_its_own_turn() 
 #[tokio::test]
 async fn decisions_of_the_agent_are_states_of_the_task() {
     let server = demo().await;
-    let mut client = client(&server).await;
+    let mut client = connect(&server).await;
     for (text, end, said) in [
         ("fail no paper", TaskState::Failed, "no paper"),
         ("reject not mine", TaskState::Rejected, "not mine"),
         ("auth", TaskState::AuthRequired, "Authorize this"),
     ] {
-        let answer = task(client.send_message(send(text)).await.unwrap().into_inner());
+        let answer = task_of(client.send_message(send(text)).await.unwrap());
         assert_eq!(state(&answer), end);
         let message = answer.status.unwrap().message.unwrap();
         assert!(words(&message).starts_with(said), "{text}");
         assert_eq!((message.role(), message.task_id), (v1::Role::Agent, answer.id));
     }
-    let auth = task(client.send_message(send("auth 0")).await.unwrap().into_inner());
+    let auth = task_of(client.send_message(send("auth 0")).await.unwrap());
     let done = eventually("the work goes on by itself", || {
         let mut client = client.clone();
         let id = auth.id.clone();
@@ -93,7 +100,7 @@ async fn decisions_of_the_agent_are_states_of_the_task() {
 #[tokio::test]
 async fn a_direct_reply_is_a_message_and_no_task() {
     let server = demo().await;
-    let mut client = client(&server).await;
+    let mut client = connect(&server).await;
     let answer = client.send_message(send("reply good morning")).await.unwrap().into_inner();
     let Some(Payload::Message(message)) = answer.payload else { panic!("a message: {answer:?}") };
     assert_eq!(words(&message), "good morning");
@@ -102,8 +109,8 @@ async fn a_direct_reply_is_a_message_and_no_task() {
     let list = client.list_tasks(v1::ListTasksRequest::default()).await.unwrap().into_inner();
     assert_eq!((list.tasks.len(), list.total_size), (0, 0));
     // Once the client knows the task, the same words complete it.
-    let at_once = client.send_message(send_at_once("reply hi")).await.unwrap().into_inner();
-    let id = task(at_once).id;
+    let at_once = client.send_message(send_at_once("reply hi")).await.unwrap();
+    let id = task_of(at_once).id;
     let done = eventually("the reply completes the task", || {
         let (mut client, id) = (client.clone(), id.clone());
         async move {
@@ -118,9 +125,9 @@ async fn a_direct_reply_is_a_message_and_no_task() {
 #[tokio::test]
 async fn a_send_that_waits_for_nothing_returns_before_the_work_does() {
     let server = demo().await;
-    let mut client = client(&server).await;
+    let mut client = connect(&server).await;
     let began = Instant::now();
-    let answer = task(client.send_message(send_at_once("slow 60")).await.unwrap().into_inner());
+    let answer = task_of(client.send_message(send_at_once("slow 60")).await.unwrap());
     assert!(began.elapsed() < Duration::from_secs(5));
     assert!(!state(&answer).is_terminal());
     let listed = client.list_tasks(v1::ListTasksRequest::default()).await.unwrap().into_inner();
@@ -149,9 +156,9 @@ async fn an_agent_that_does_not_listen_is_canceled_after_the_grace_and_all_calle
         }
     }
     let settings = Settings { grace: Duration::from_millis(300), ..Settings::default() };
-    let server = builder(Deaf).settings(settings).start().await.unwrap();
-    let client = client(&server).await;
-    let id = task(client.clone().send_message(send_at_once("x")).await.unwrap().into_inner()).id;
+    let server = Server::builder(Deaf).settings(settings).start().await.unwrap();
+    let client = connect(&server).await;
+    let id = task_of(client.clone().send_message(send_at_once("x")).await.unwrap()).id;
     let cancels = (0..5).map(|_| {
         let (mut client, id) = (client.clone(), id.clone());
         async move { client.cancel_task(cancel(&id)).await.unwrap().into_inner() }
@@ -201,9 +208,9 @@ async fn an_agent_that_fails_tries_again_and_at_last_its_task_fails() {
     ] {
         let agent = Shaky { fails: AtomicI32::new(fails), panics };
         let settings = Settings { retry_pause: Duration::from_millis(10), ..Settings::default() };
-        let server = builder(agent).settings(settings).start().await.unwrap();
-        let mut client = client(&server).await;
-        let answer = task(client.send_message(send("go")).await.unwrap().into_inner());
+        let server = Server::builder(agent).settings(settings).start().await.unwrap();
+        let mut client = connect(&server).await;
+        let answer = task_of(client.send_message(send("go")).await.unwrap());
         assert_eq!(state(&answer), end, "{fails} {panics}");
         assert_eq!(parts(&answer.artifacts[0]), ["attempt 1", "attempt 2", "attempt 3"]);
         if end == TaskState::Failed {
@@ -226,9 +233,9 @@ async fn an_agent_without_an_outcome_fails_its_task() {
             Ok(handle.working().await?)
         }
     }
-    let server = builder(Silent).start().await.unwrap();
-    let answer = client(&server).await.send_message(send("x")).await.unwrap().into_inner();
-    let answer = task(answer);
+    let server = Server::builder(Silent).start().await.unwrap();
+    let answer = connect(&server).await.send_message(send("x")).await.unwrap();
+    let answer = task_of(answer);
     assert_eq!(state(&answer), TaskState::Failed);
     assert!(
         words(answer.status.unwrap().message.as_ref().unwrap()).contains("InvalidAgentResponse")
@@ -274,9 +281,9 @@ async fn what_an_agent_says_after_the_end_or_beyond_the_rules_is_refused_to_it()
             Ok(())
         }
     }
-    let server = builder(Chatty).start().await.unwrap();
-    let answer = client(&server).await.send_message(send("x")).await.unwrap().into_inner();
-    let answer = task(answer);
+    let server = Server::builder(Chatty).start().await.unwrap();
+    let answer = connect(&server).await.send_message(send("x")).await.unwrap();
+    let answer = task_of(answer);
     assert_eq!(state(&answer), TaskState::Completed);
     assert_eq!(answer.artifacts.len(), 1);
 }
@@ -287,14 +294,14 @@ async fn a_message_sent_again_makes_no_second_task_also_while_the_first_runs_and
     let store = format!("sqlite:{}", folder.path().join("a.db").display());
     let start = || {
         let settings = Settings { dedupe: Dedupe::On, ..Settings::default() };
-        builder(Demo).store(store.as_str()).settings(settings).start()
+        Server::builder(Demo).store(store.as_str()).settings(settings).start()
     };
     let server = start().await.unwrap();
-    let mut client = client(&server).await;
+    let mut client = connect(&server).await;
     let request = send("slow 1");
     let sends = (0..3).map(|_| {
         let (mut client, request) = (client.clone(), request.clone());
-        async move { task(client.send_message(request).await.unwrap().into_inner()) }
+        async move { task_of(client.send_message(request).await.unwrap()) }
     });
     let answers = join_all(sends).await;
     assert!(answers.iter().all(|answer| *answer == answers[0]), "all wait for the one task");
@@ -309,8 +316,8 @@ async fn a_message_sent_again_makes_no_second_task_also_while_the_first_runs_and
     assert!(server.stop().await);
 
     let server = start().await.unwrap();
-    let mut client = crate::support::server::client(&server).await;
-    let again = task(client.send_message(request).await.unwrap().into_inner());
+    let mut client = connect(&server).await;
+    let again = task_of(client.send_message(request).await.unwrap());
     assert_eq!(again, answers[0]);
     let again = client.send_message(reply).await.unwrap().into_inner();
     assert_eq!(again, first, "the reply is kept, too");
@@ -321,7 +328,7 @@ async fn a_message_sent_again_makes_no_second_task_also_while_the_first_runs_and
 #[tokio::test]
 async fn every_wrong_field_of_a_message_is_named() {
     let server = demo().await;
-    let mut client = client(&server).await;
+    let mut client = connect(&server).await;
     let message = v1::Message {
         role: v1::Role::Agent as i32,
         context_id: "a\nb".to_owned(),
@@ -371,7 +378,7 @@ async fn every_wrong_field_of_a_message_is_named() {
 async fn a_blocking_send_on_one_server_waits_for_a_turn_that_runs_on_another() {
     let url = postgres::fresh_url().await;
     let keys = || a2ad::domain::page::KeyRing::parse(&format!("k:{}", "ab".repeat(32))).unwrap();
-    let on = |agent| builder(agent).store(url.as_str()).page_token_keys(keys());
+    let on = |agent| Server::builder(agent).store(url.as_str()).page_token_keys(keys());
     /// Runs nothing itself.
     struct Idle;
     #[async_trait]
@@ -384,31 +391,26 @@ async fn a_blocking_send_on_one_server_waits_for_a_turn_that_runs_on_another() {
         }
     }
     let idle = Settings { runners: 1, ..Settings::default() };
-    let a = builder(Idle)
+    let a = Server::builder(Idle)
         .store(url.as_str())
         .page_token_keys(keys())
         .settings(idle)
         .start()
         .await
         .unwrap();
-    let mut on_a = client(&a).await;
+    let mut on_a = connect(&a).await;
     // The only runner of A is busy for good.
-    let busy = task(on_a.send_message(send_at_once("busy")).await.unwrap().into_inner());
+    let busy = task_of(on_a.send_message(send_at_once("busy")).await.unwrap());
     let b = on(Demo).start().await.unwrap();
-    let answers =
-        join_all(
-            (0..10).map(|n| {
-                let mut on_a = on_a.clone();
-                async move {
-                    task(on_a.send_message(send(&format!("n {n}"))).await.unwrap().into_inner())
-                }
-            }),
-        )
-        .await;
+    let answers = join_all((0..10).map(|n| {
+        let mut on_a = on_a.clone();
+        async move { task_of(on_a.send_message(send(&format!("n {n}"))).await.unwrap()) }
+    }))
+    .await;
     assert!(answers.iter().all(|answer| state(answer) == TaskState::Completed));
-    let read = client(&b).await.get_task(get(&answers[3].id)).await.unwrap().into_inner();
+    let read = connect(&b).await.get_task(get(&answers[3].id)).await.unwrap().into_inner();
     assert_eq!(read, answers[3]);
-    let canceled = client(&b).await.cancel_task(cancel(&busy.id)).await.unwrap().into_inner();
+    let canceled = connect(&b).await.cancel_task(cancel(&busy.id)).await.unwrap().into_inner();
     assert_eq!(state(&canceled), TaskState::Canceled);
 }
 
@@ -417,10 +419,14 @@ async fn a_draining_server_tells_waiting_callers_to_try_again_and_hands_its_turn
     let folder = tempfile::tempdir().unwrap();
     let store = format!("sqlite:{}", folder.path().join("a.db").display());
     let grace = Duration::from_millis(500);
-    let server =
-        builder(Demo).store(store.as_str()).drain(Duration::ZERO, grace).start().await.unwrap();
-    let mut waiting = client(&server).await;
-    let id = task(waiting.send_message(send_at_once("slow 3")).await.unwrap().into_inner()).id;
+    let server = Server::builder(Demo)
+        .store(store.as_str())
+        .drain(Duration::ZERO, grace)
+        .start()
+        .await
+        .unwrap();
+    let mut waiting = connect(&server).await;
+    let id = task_of(waiting.send_message(send_at_once("slow 3")).await.unwrap()).id;
     let blocked = tokio::spawn(async move {
         let blocked = waiting.send_message(to_task(send("and then"), &id)).await;
         (blocked.unwrap_err(), id)
@@ -445,10 +451,10 @@ async fn a_draining_server_tells_waiting_callers_to_try_again_and_hands_its_turn
     assert!(status.get_details_retry_info().is_some());
 
     let server = eventually("the file is free again", || async {
-        builder(Demo).store(store.as_str()).start().await.ok()
+        Server::builder(Demo).store(store.as_str()).start().await.ok()
     })
     .await;
-    let mut client = client(&server).await;
+    let mut client = connect(&server).await;
     let done = eventually("the task goes on", || {
         let (mut client, id) = (client.clone(), id.clone());
         async move {

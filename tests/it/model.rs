@@ -359,7 +359,7 @@ impl Model<'_> {
                 (_, Some((state, said))) => task.set_status(now, turn, state, said),
                 (Update::Artifact { artifact, append, .. }, None) => {
                     task.generation += 1;
-                    let text = crate::support::server::parts(&artifact);
+                    let text = crate::rig::parts(&artifact);
                     match task.artifacts.iter_mut().find(|(id, _)| *id == artifact.artifact_id) {
                         Some((_, parts)) if append => parts.extend(text),
                         Some((_, parts)) => *parts = text,
@@ -512,9 +512,8 @@ impl Model<'_> {
             assert_eq!(history, task.history.values().collect::<Vec<_>>());
             let said = record.task.status.as_ref().unwrap().message.as_ref();
             assert_eq!(said.map(|m| &m.message_id), task.status.as_ref().map(|(_, id)| id));
-            let parts = |a: &a2ad::contract::v1::Artifact| {
-                (a.artifact_id.clone(), crate::support::server::parts(a))
-            };
+            let parts =
+                |a: &a2ad::contract::v1::Artifact| (a.artifact_id.clone(), crate::rig::parts(a));
             let artifacts: Vec<_> = record.task.artifacts.iter().map(parts).collect();
             assert_eq!(artifacts, task.artifacts);
             if task.shown {

@@ -224,8 +224,7 @@ async fn check(stores: &[Arc<dyn Store>; 2], task: TaskId, told: &Told, seed: u6
     if let Some(end) = told.ends.first() {
         assert_eq!(state, *end, "{context}");
     }
-    let stored: Vec<_> =
-        record.task.artifacts.iter().flat_map(crate::support::server::parts).collect();
+    let stored: Vec<_> = record.task.artifacts.iter().flat_map(crate::rig::parts).collect();
     let distinct: BTreeSet<_> = stored.iter().collect();
     assert_eq!(distinct.len(), stored.len(), "a chunk is there twice: {context}");
     assert_eq!(distinct, told.landed.iter().collect(), "{context}");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use a2ad::agent::demo::Demo;
 use a2ad::auth::{ApiKey, ApiKeys, Auth};
 use a2ad::client::{Client, Connect, text_message};
-use a2ad::contract::v1::{self, send_message_response};
+use a2ad::contract::v1::{self, TaskState, send_message_response};
 use a2ad::server::{Builder, Server};
 
 /// A key of the principal `key:ann`, for the default tenant and `blue`.
@@ -105,4 +105,31 @@ pub(crate) async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool)
         assert!(Instant::now() < deadline, "{what} did not come true");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+/// The same send to a task that exists.
+pub(crate) fn to_task(mut request: v1::SendMessageRequest, task: &str) -> v1::SendMessageRequest {
+    if let Some(message) = &mut request.message {
+        task.clone_into(&mut message.task_id);
+    }
+    request
+}
+
+/// The state of a task.
+pub(crate) fn state(task: &v1::Task) -> TaskState {
+    task.status.as_ref().unwrap().state()
+}
+
+/// All texts of a message.
+pub(crate) fn words(message: &v1::Message) -> String {
+    a2ad::agent::text_of(message)
+}
+
+/// All texts of an artifact's parts.
+pub(crate) fn parts(artifact: &v1::Artifact) -> Vec<String> {
+    let text = |part: &v1::Part| match &part.content {
+        Some(v1::part::Content::Text(text)) => text.clone(),
+        other => panic!("expected text, got {other:?}"),
+    };
+    artifact.parts.iter().map(text).collect()
 }

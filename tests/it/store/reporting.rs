@@ -128,7 +128,7 @@ pub(super) async fn artifacts_grow_are_replaced_and_keep_their_order(bed: &Bed) 
     let begun = bed.begin(&ann(), "c").await;
     let turn = bed.claim().await;
     let texts = |record: &TaskRecord| -> Vec<(String, Vec<String>)> {
-        let parts = |a: &v1::Artifact| (a.artifact_id.clone(), crate::support::server::parts(a));
+        let parts = |a: &v1::Artifact| (a.artifact_id.clone(), crate::rig::parts(a));
         record.task.artifacts.iter().map(parts).collect()
     };
     let first = vec![chunk("b", "1", false), chunk("a", "2", true), chunk("b", "3", true)];

@@ -4,7 +4,6 @@ pub(crate) mod cluster;
 pub(crate) mod pgbouncer;
 pub(crate) mod postgres;
 pub(crate) mod program;
-pub(crate) mod server;
 
 use std::time::{Duration, Instant};
 
