@@ -91,12 +91,33 @@ pub fn pending(
     Ok(all(dialect).iter().filter(move |migration| migration.version > found))
 }
 
-/// The SQL of every migration as one text, for schemas that are managed elsewhere.
+impl Dialect {
+    /// What notes in the database that a version is reached, after its migration.
+    pub(crate) fn note(self, version: u32) -> String {
+        match self {
+            Self::Postgres => format!(
+                "create table if not exists schema_migrations (
+  version integer primary key,
+  applied_at timestamptz not null default clock_timestamp()
+);
+insert into schema_migrations (version) values ({version});
+"
+            ),
+            Self::Sqlite => format!("pragma user_version = {version};\n"),
+        }
+    }
+}
+
+/// The SQL of every migration as one text, with what notes that each was applied, for schemas
+/// that are managed elsewhere.
 #[must_use]
 pub fn text(dialect: Dialect) -> String {
     let parts: Vec<_> = all(dialect)
         .iter()
-        .map(|m| format!("-- migration {} ({})\n\n{}", m.version, m.name, m.sql))
+        .map(|m| {
+            let note = dialect.note(m.version);
+            format!("-- migration {} ({})\n\n{}\n{note}", m.version, m.name, m.sql)
+        })
         .collect();
     parts.join("\n")
 }

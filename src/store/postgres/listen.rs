@@ -203,21 +203,22 @@ pub(super) async fn hear(
     }
 }
 
-/// Listens, and asks now and then whether the connection lives: a silent one looks the same as
-/// one that was cut.
+/// Listens, and says so again now and then: a silent connection looks the same as one that was
+/// cut.
 async fn listen_on(client: &Client, hints: &Hints) -> Box<dyn std::error::Error + Send + Sync> {
-    if let Err(error) = client.batch_execute(&format!("listen {CHANNEL}")).await {
-        return error.into();
-    }
-    // What happened before is known to nobody here.
-    hints.wake_all();
+    let listen = format!("listen {CHANNEL}");
+    let mut is_new = true;
     loop {
-        tokio::time::sleep(PING.0).await;
-        match timeout(PING.1, client.batch_execute("")).await {
+        match timeout(PING.1, client.batch_execute(&listen)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return error.into(),
             Err(elapsed) => return elapsed.into(),
         }
+        if std::mem::take(&mut is_new) {
+            // What happened before is known to nobody here.
+            hints.wake_all();
+        }
+        tokio::time::sleep(PING.0).await;
     }
 }
 

@@ -114,14 +114,9 @@ async fn apply_locked(client: &Client) -> Result<(u32, u32), ConnectError> {
 /// that come after.
 async fn apply_one(client: &Client, migration: &Migration) -> Result<(), tokio_postgres::Error> {
     let sql = format!(
-        "begin; set local lock_timeout = '5s';
-         create table if not exists schema_migrations (
-           version int primary key, name text not null,
-           applied_at timestamptz not null default clock_timestamp());
-         {};
-         insert into schema_migrations (version, name) values ({}, '{}');
-         commit",
-        migration.sql, migration.version, migration.name
+        "begin; set local lock_timeout = '5s';\n{}\n{}\ncommit",
+        migration.sql,
+        Dialect::Postgres.note(migration.version)
     );
     let done = client.batch_execute(&sql).await;
     if done.is_err() {

@@ -10,9 +10,10 @@
 //!   said reaches callers.
 //! - Deadlines: a statement that takes too long is canceled in the database. With
 //!   [`StatementMode::Cached`] sessions also have `statement_timeout`, `lock_timeout` and
-//!   `idle_in_transaction_session_timeout`. With [`StatementMode::Typed`] they are set by
-//!   `SET LOCAL` in transactions alone: behind PgBouncer a session is lent, and a startup
-//!   parameter that it does not know ends the connection.
+//!   `idle_in_transaction_session_timeout`. With [`StatementMode::Typed`] sessions are left alone:
+//!   behind PgBouncer a session is lent, and a startup parameter that it does not know ends the
+//!   connection. There, the one transaction that waits for this program between two statements
+//!   has its limit by `SET LOCAL`.
 
 mod accept;
 mod cancel;

@@ -90,8 +90,8 @@ pub(super) struct Db {
     way: Way,
     mode: StatementMode,
     statement_timeout: Duration,
-    begin_write: String,
     begin_page: String,
+    begin_long_page: String,
     sent: AtomicU64,
 }
 
@@ -101,14 +101,11 @@ impl std::fmt::Debug for Db {
     }
 }
 
-fn limits(settings: &Settings, local: &str) -> String {
-    let statement = settings.statement_timeout.as_millis();
-    let lock = settings.lock_timeout.as_millis();
-    format!(
-        "set {local} statement_timeout = {statement}; set {local} lock_timeout = {lock}; \
-         set {local} idle_in_transaction_session_timeout = {statement}"
-    )
-}
+/// What goes out in one piece with its `commit` can neither idle nor outlive its deadline unseen.
+const BEGIN_WRITE: &str = "begin isolation level read committed";
+/// A plan for any owner must suit the largest: it reads along the index, and never sorts.
+const BEGIN_PAGE: &str = "begin isolation level repeatable read read only; \
+     set local enable_sort = off; set local enable_bitmapscan = off";
 
 impl Db {
     /// The pool; connections are made when they are needed.
@@ -125,32 +122,30 @@ impl Db {
             .create_timeout(Some(settings.connect_timeout))
             .recycle_timeout(Some(settings.connect_timeout))
             .runtime(Runtime::Tokio1);
+        let statement = settings.statement_timeout.as_millis();
+        let idle = format!("idle_in_transaction_session_timeout = {statement}");
+        let mut begin_page = BEGIN_PAGE.to_owned();
         // On a session that PgBouncer lends out, a SET would stay for the next borrower.
         if settings.statement_mode == StatementMode::Cached {
-            let limits = limits(settings, "session");
+            let lock = settings.lock_timeout.as_millis();
+            let limits = format!(
+                "set statement_timeout = {statement}; set lock_timeout = {lock}; set {idle}"
+            );
             builder = builder.post_create(Hook::async_fn(move |client, _| {
                 let limits = limits.clone();
                 Box::pin(
                     async move { client.batch_execute(&limits).await.map_err(HookError::Backend) },
                 )
             }));
+            begin_page += "; set local plan_cache_mode = force_generic_plan";
         }
-        let local = limits(settings, "local");
-        // A plan for any owner must suit the largest: it reads along the index, and never sorts.
-        let generic = match settings.statement_mode {
-            StatementMode::Typed => "",
-            StatementMode::Cached => "; set local plan_cache_mode = force_generic_plan",
-        };
         Ok(Self {
             pool: builder.build().map_err(ConnectError::Pool)?,
             way,
             mode: settings.statement_mode,
             statement_timeout: settings.statement_timeout,
-            begin_write: format!("begin isolation level read committed; {local}"),
-            begin_page: format!(
-                "begin isolation level repeatable read read only; {local}; \
-                 set local enable_sort = off; set local enable_bitmapscan = off{generic}"
-            ),
+            begin_long_page: format!("{begin_page}; set local {idle}"),
+            begin_page,
             sent: AtomicU64::new(0),
         })
     }
@@ -201,7 +196,7 @@ impl Db {
             // All four are sent before the first answer comes, and all are waited for: after an
             // error, the commit rolls back.
             let (begun, locked, rows, ended) = join4(
-                client.batch_execute(&self.begin_write),
+                client.batch_execute(BEGIN_WRITE),
                 self.send(&client, &lock_ready, lock),
                 self.send(&client, &ready, call),
                 client.batch_execute("commit"),
@@ -241,7 +236,7 @@ impl Db {
                 return Ok((rows, Vec::new()));
             }
             let (begun, rows) = futures_util::future::join(
-                client.batch_execute(&self.begin_page),
+                client.batch_execute(&self.begin_long_page),
                 self.send(&client, &ready, page),
             )
             .await;

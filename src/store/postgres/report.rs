@@ -4,6 +4,8 @@
 //! adds what the locked row holds. So one statement locks, decides whether the lease holds, and
 //! writes everything.
 
+use std::sync::LazyLock;
+
 use uuid::Uuid;
 
 use crate::contract::v1::TaskState;
@@ -14,84 +16,170 @@ use crate::store::postgres::pool::Call;
 use crate::store::postgres::{Inner, Wake};
 use crate::store::types::{Report, Reported};
 
-/// Locks task and turn, in this order as everywhere. `$8` says that the caller holds the task's
-/// lock since before this statement; without, a turn that ends while others wait behind it is
-/// left alone, for this statement might not see them yet.
-const REPORT: &str = "-- report
+/// What a report has, and so which parts its statement needs: planning is most of what a small
+/// statement costs, and grows with its parts.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    /// Whether the caller holds the task's lock since before the statement.
+    locked: bool,
+    /// Whether the status is replaced.
+    status: bool,
+    /// Whether messages of this very batch go into the history.
+    messages: bool,
+    artifacts: bool,
+    /// Whether artifacts are replaced.
+    replaces: bool,
+}
+
+/// The texts of all shapes, by [`Shape::number`].
+static TEXTS: LazyLock<Vec<String>> =
+    LazyLock::new(|| (0..32).map(|n| Shape::of(n).sql()).collect());
+
+impl Shape {
+    fn number(self) -> usize {
+        let bits = [self.locked, self.status, self.messages, self.artifacts, self.replaces];
+        bits.iter().rev().fold(0, |n, bit| n * 2 + usize::from(*bit))
+    }
+
+    fn of(n: usize) -> Self {
+        Self {
+            locked: n & 1 != 0,
+            status: n & 2 != 0,
+            messages: n & 4 != 0,
+            artifacts: n & 8 != 0,
+            replaces: n & 16 != 0,
+        }
+    }
+
+    fn sql(self) -> String {
+        let mut sql = BEGIN.to_owned();
+        // This statement might not see a turn that was accepted while it waited for the lock. It
+        // lets a turn that ends before others alone, and lets one under the lock do it.
+        sql += if self.locked { "true" } else { "$20 <> 3 or l.next_turn = $6 + 1" };
+        sql += DECIDED;
+        let parts = [
+            (self.status, REPLACED),
+            (self.messages, MESSAGES),
+            (self.artifacts && !self.replaces, ARTIFACTS),
+            (self.artifacts && self.replaces, REPLACING),
+            (self.artifacts, CHUNKS),
+            (self.locked, OTHERS),
+        ];
+        for (wanted, part) in parts {
+            if wanted {
+                sql += part;
+            }
+        }
+        sql += if self.status { WITH_STATUS } else { WITHOUT_STATUS };
+        sql += END;
+        sql += if self.locked { "exists (select from others)" } else { "false" };
+        sql += " as next from l where exists (select from u)";
+        sql
+    }
+}
+
+/// Locks the task, then its turn, in this order as everywhere.
+const BEGIN: &str = "-- report
 with l as (
-  select t.owner, t.state, t.status_at, t.status_message, t.status_seq, t.generation, t.next_seq,
-    t.shown, t.next_turn, t.cancel_requested_at is not null as cancel_requested, t.updated_at
-  from tasks t join turns u on u.tenant = t.tenant and u.task_id = t.id
-  where t.tenant = $2 and t.owner = $3 and t.id = $4 and t.lease = $5 and t.head_turn = $6
-    and u.turn = $6 and u.lease = $5 and u.last_report < $7
-  for update of t, u
+  select owner, state, status_at, status_message, status_seq, generation, next_seq, shown,
+    next_turn, cancel_requested_at is not null as cancel_requested, updated_at
+  from tasks
+  where tenant = $2 and owner = $3 and id = $4 and lease = $5 and head_turn = $6
+  for update
+), u as materialized (
+  select from turns
+  where tenant = $2 and task_id = $4 and turn = $6 and lease = $5 and last_report < $7
+    and exists (select from l)
+  for update
 ), s as materialized (
-  select n.*, greatest(n.status_at, n.now - n.now % 1000) as at,
-    greatest(n.now, n.updated_at + 1) as moved, coalesce($11, n.state) as state_after,
-    n.shown or cardinality($10) > 0 as shown_after
-  from (
-    select l.*, coalesce($1, (extract(epoch from clock_timestamp()) * 1000000)::bigint) as now
-    from l where $8 or $23 <> 3 or l.next_turn = $6 + 1
-    offset 0
-  ) n
-), e as (
+  select l.*, coalesce($1, (extract(epoch from clock_timestamp()) * 1000000)::bigint) as now
+  from l where exists (select from u) and (";
+
+/// What follows reads the one row of `s`, or does nothing.
+const DECIDED: &str = ")
+), events as (
   insert into task_events (tenant, task_id, generation, turn, state, at, body)
-  select $2, $4, s.generation + x.n, $6, x.state, s.at, x.body
-  from s, unnest($9, $10) with ordinality x (state, body, n)
-), m as (
+  select $2, $4, s.generation + x.n, $6, x.state, greatest(s.status_at, s.now - s.now % 1000),
+    x.body
+  from s, unnest($8, $9) with ordinality x (state, body, n)
+), turn as (
+  update turns
+  set state = $20, last_report = $7, due_at = coalesce((select now from s) + $21, due_at),
+    errors = errors + $22
+  where tenant = $2 and task_id = $4 and turn = $6 and exists (select from s)
+)";
+
+const REPLACED: &str = ", replaced as (
   insert into messages (tenant, task_id, seq, body)
-  select $2, $4, s.status_seq, s.status_message from s
-  where $11 is not null and s.status_message is not null
-  union all
-  select $2, $4, s.next_seq + x.seq, x.body from s, unnest($14, $15) x (seq, body)
-), a as (
+  select $2, $4, s.status_seq, s.status_message from s where s.status_message is not null
+)";
+
+const MESSAGES: &str = ", messages as (
+  insert into messages (tenant, task_id, seq, body)
+  select $2, $4, s.next_seq + x.seq, x.body from s, unnest($13, $14) x (seq, body)
+)";
+
+const ARTIFACTS: &str = ", artifacts as (
   insert into artifacts (tenant, task_id, artifact_id, ordinal, since, head)
   select $2, $4, x.id, s.generation + x.ordinal, s.generation + x.since, x.head
-  from s, unnest($17, $18, $19, $20) x (id, ordinal, since, head)
+  from s, unnest($16, $17, $18, $19) x (id, ordinal, since, head)
+  on conflict (tenant, task_id, artifact_id) do nothing
+)";
+
+const REPLACING: &str = ", artifacts as (
+  insert into artifacts (tenant, task_id, artifact_id, ordinal, since, head)
+  select $2, $4, x.id, s.generation + x.ordinal, s.generation + x.since, x.head
+  from s, unnest($16, $17, $18, $19) x (id, ordinal, since, head)
   on conflict (tenant, task_id, artifact_id) do update
     set since = excluded.since, head = excluded.head
-    where artifacts.artifact_id = any ($21)
-), r as (
-  delete from artifact_chunks c using s
-  where c.tenant = $2 and c.task_id = $4 and c.artifact_id = any ($21)
-), p as (
+    where artifacts.artifact_id = any ($23)
+), gone as (
+  delete from artifact_chunks
+  where tenant = $2 and task_id = $4 and artifact_id = any ($23) and exists (select from s)
+)";
+
+const CHUNKS: &str = ", chunks as (
   insert into artifact_chunks (tenant, task_id, artifact_id, seq, parts)
   select $2, $4, x.id, s.generation + x.seq, x.parts
-  from s, unnest($25, $26, $27) x (id, seq, parts)
-), h as (
-  update turns u
-  set state = $23, last_report = $7, due_at = coalesce(s.now + $24, u.due_at),
-    errors = u.errors + $28
-  from s where u.tenant = $2 and u.task_id = $4 and u.turn = $6
-), q as (
-  update turns u set state = case when $22 then 4 else 1 end, due_at = s.now
-  from s
-  where $23 = 3 and u.tenant = $2 and u.task_id = $4 and u.turn > $6 and u.state = 0
-    and ($22 or u.turn = $6 + 1)
+  from s, unnest($24, $25, $26) x (id, seq, parts)
+)";
+
+const OTHERS: &str = ", others as (
+  update turns set state = case when $27 then 4 else 1 end, due_at = (select now from s)
+  where $20 = 3 and tenant = $2 and task_id = $4 and turn > $6 and state = 0
+    and ($27 or turn = $6 + 1) and exists (select from s)
   returning 1
-), w as (
-  update tasks t
-  set state = s.state_after, generation = s.generation + cardinality($10),
-    status_at = case when $11 is null then s.status_at else s.at end,
-    status_message = case when $11 is null then s.status_message else $12 end,
-    status_seq = case when $11 is null then s.status_seq else s.next_seq + $13 end,
-    next_seq = s.next_seq + $16, shown = s.shown_after,
-    lease = case when $23 = 2 then t.lease end,
-    head_turn = case when $22 then s.next_turn when $23 = 3 then $6 + 1 else t.head_turn end,
-    interrupted_generation = coalesce(s.generation + $29, t.interrupted_generation),
-    interrupted_turn = case when $29 is null then t.interrupted_turn else $6 end,
-    terminal_at = case when $22 then s.at end, updated_at = s.moved
-  from s where t.tenant = $2 and t.id = $4
-), c as (
+)";
+
+const WITH_STATUS: &str = ", counted as (
   insert into task_count_deltas (tenant, owner, state, n)
-  select $2, s.owner, s.state, -1 from s where s.shown and s.state <> s.state_after
-  union all
-  select $2, s.owner, s.state_after, 1 from s
-  where s.shown_after and (not s.shown or s.state <> s.state_after)
+  select $2, owner, unnest(case when shown then array[state, $10] else array[$10] end),
+    unnest(case when shown then array[-1, 1] else array[1] end)
+  from s where not shown or state <> $10
+), task as (
+  update tasks t
+  set state = $10, status_at = greatest(s.status_at, s.now - s.now % 1000), status_message = $11,
+    status_seq = s.next_seq + $12,
+    interrupted_generation = coalesce(s.generation + $28, t.interrupted_generation),
+    interrupted_turn = case when $28 is null then t.interrupted_turn else $6 end,
+    terminal_at = case when $27 then greatest(s.status_at, s.now - s.now % 1000) end,
+    next_seq = s.next_seq + $15, shown = true,";
+
+const WITHOUT_STATUS: &str = ", counted as (
+  insert into task_count_deltas (tenant, owner, state, n)
+  select $2, owner, state, 1 from s where not shown and cardinality($9) > 0
+), task as (
+  update tasks t
+  set shown = s.shown or cardinality($9) > 0,";
+
+const END: &str = "
+    generation = s.generation + cardinality($9), lease = case when $20 = 2 then t.lease end,
+    head_turn = case when $27 then s.next_turn when $20 = 3 then $6 + 1 else t.head_turn end,
+    updated_at = greatest(s.now, s.updated_at + 1)
+  from s where t.tenant = $2 and t.id = $4
 )
-select l.generation + cardinality($10) as generation, l.cancel_requested,
-  exists (select from s) as landed, exists (select from q) as next
-from l";
+select l.generation + cardinality($9) as generation, l.cancel_requested,
+  exists (select from s) as landed, ";
 
 const LOCK: &str = "-- report: the lock
 select from tasks where tenant = $1 and owner = $2 and id = $3 for update";
@@ -199,15 +287,14 @@ fn statement(
     let (message_seqs, message_bodies): (Vec<_>, Vec<_>) = change.messages.into_iter().unzip();
     let pieces = Pieces::of(change.chunks);
     let row = &change.row;
-    Call::new(REPORT)
-        .with(now)
-        .with(from.key.tenant)
-        .with(from.key.owner)
-        .with(from.task.uuid())
-        .with(from.lease.uuid())
-        .with(from.turn)
-        .with(from.sequence)
-        .with(locked)
+    let shape = Shape {
+        locked,
+        status: change.new_status,
+        messages: !message_seqs.is_empty(),
+        artifacts: !pieces.chunk_ids.is_empty(),
+        replaces: !pieces.replaced.is_empty(),
+    };
+    named(TEXTS.get(shape.number()).map_or("", String::as_str), from, now)
         .with(event_states)
         .with(event_bodies)
         .with(change.new_status.then(|| number(row.state)))
@@ -220,14 +307,14 @@ fn statement(
         .with(pieces.ordinals)
         .with(pieces.since)
         .with(pieces.heads)
-        .with(pieces.replaced)
-        .with(row.state.is_terminal())
         .with(state)
         .with(rest)
+        .with(errors)
+        .with(pieces.replaced)
         .with(pieces.chunk_ids)
         .with(pieces.chunk_seqs)
         .with(pieces.chunk_parts)
-        .with(errors)
+        .with(row.state.is_terminal())
         .with(row.interrupted.map(|(generation, _)| generation))
 }
 

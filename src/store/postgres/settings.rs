@@ -32,8 +32,8 @@ impl fmt::Debug for Url {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum StatementMode {
     /// Each one anew, in one round trip and with a plan of its own. Safe behind PgBouncer in
-    /// transaction mode, which is why sessions are left as they are: deadlines are kept by this
-    /// program, and by `SET LOCAL` where there is a transaction.
+    /// transaction mode, which is why sessions are left as they are and this program keeps the
+    /// deadlines.
     #[default]
     Typed,
     /// Prepared once for each connection, with time limits set on the session: faster, and only
@@ -56,7 +56,7 @@ pub struct Settings {
     pub connect_timeout: Duration,
     /// How long a statement may run before it is canceled in the database.
     pub statement_timeout: Duration,
-    /// How long a statement may wait for a lock; below the statement's own limit.
+    /// How long a statement may wait for a lock, on sessions that are ours alone.
     pub lock_timeout: Duration,
     /// How long to try at the start, while the database does not answer.
     pub start_timeout: Duration,
