@@ -93,14 +93,16 @@ pub fn pending(
 
 impl Dialect {
     /// What notes in the database that a version is reached, after its migration.
-    pub(crate) fn note(self, version: u32) -> String {
+    pub(crate) fn note(self, migration: &Migration) -> String {
+        let Migration { version, name, .. } = migration;
         match self {
             Self::Postgres => format!(
                 "create table if not exists schema_migrations (
   version integer primary key,
+  name text not null,
   applied_at timestamptz not null default clock_timestamp()
 );
-insert into schema_migrations (version) values ({version});
+insert into schema_migrations (version, name) values ({version}, '{name}');
 "
             ),
             Self::Sqlite => format!("pragma user_version = {version};\n"),
@@ -115,7 +117,7 @@ pub fn text(dialect: Dialect) -> String {
     let parts: Vec<_> = all(dialect)
         .iter()
         .map(|m| {
-            let note = dialect.note(m.version);
+            let note = dialect.note(m);
             format!("-- migration {} ({})\n\n{}\n{note}", m.version, m.name, m.sql)
         })
         .collect();

@@ -116,7 +116,7 @@ async fn apply_one(client: &Client, migration: &Migration) -> Result<(), tokio_p
     let sql = format!(
         "begin; set local lock_timeout = '5s';\n{}\n{}\ncommit",
         migration.sql,
-        Dialect::Postgres.note(migration.version)
+        Dialect::Postgres.note(migration)
     );
     let done = client.batch_execute(&sql).await;
     if done.is_err() {
