@@ -44,7 +44,7 @@ async fn a_schema_that_is_too_old_or_too_new_is_refused_in_words() {
     assert!(refused.contains("run `a2ad migrate`"), "{refused}");
     Postgres::migrate(&settings).await.unwrap();
     Postgres::connect(settings.clone()).await.unwrap();
-    let sql = "insert into schema_migrations (version) values (99)";
+    let sql = "insert into schema_migrations (version, name) values (99, 'later')";
     admin(&url).await.batch_execute(sql).await.unwrap();
     settings.migrate = true;
     let refused = Postgres::connect(settings).await.unwrap_err().to_string();
