@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use a2ad::contract::v1::TaskState;
 use a2ad::domain::{Clock as _, LeaseToken, Scope, TaskId};
+use a2ad::store::postgres::StatementMode;
 use a2ad::store::{
     Accept, Accepted, CancelRequested, Interrupted, PageQuery, Replied, Reply, Report, Reported,
     Shown, TurnEnd, Update, interruption_backoff,
@@ -585,7 +586,8 @@ async fn sqlite_answers_as_the_model_does() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_answers_as_the_model_does() {
-    for _ in 0..rounds(3, 300) {
-        live(&Bed::postgres().await, seed(), 1000).await;
+    for n in 0..rounds(4, 300) {
+        let mode = if n % 2 == 0 { StatementMode::Typed } else { StatementMode::Cached };
+        live(&Bed::postgres_with(mode).await, seed(), 1000).await;
     }
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use a2ad::domain::Error;
-use a2ad::store::postgres::{Postgres, Settings, StatementMode};
-use a2ad::store::{Store as _, View};
+use a2ad::store::postgres::{ConnectError, Postgres, Settings, StatementMode};
+use a2ad::store::{PageQuery, Store as _, View};
 use futures_util::future::join_all;
 
-use crate::store::{ann, more, new};
+use crate::store::{ann, everything, more, new};
 use crate::support::eventually;
 use crate::support::postgres::{admin, empty_url, fresh_url, open};
 
@@ -181,9 +181,80 @@ async fn both_statement_modes_give_the_same_answers() {
         let a = typed.task(&ann(), task, whole()).await.unwrap();
         let b = cached.task(&ann(), task, whole()).await.unwrap();
         assert_eq!(a, b);
-        let query = crate::store::everything();
+        let query = everything();
         let a = typed.tasks_page(&ann(), &query).await.unwrap();
         let b = cached.tasks_page(&ann(), &query).await.unwrap();
         assert_eq!(a, b);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_not_there_is_refused_at_once_and_a_dead_server_after_a_while() {
+    let url = fresh_url().await;
+    let refused = Postgres::connect(Settings::new(format!("{url}_not"))).await.unwrap_err();
+    assert!(matches!(refused, ConnectError::Refused(_)), "{refused:?}");
+    let mut settings = Settings::new("postgres://postgres:hidden@127.0.0.1:1/x");
+    settings.start_timeout = Duration::from_millis(300);
+    let dead = Postgres::connect(settings).await.unwrap_err();
+    assert!(matches!(dead, ConnectError::Unreachable { .. }), "{dead:?}");
+    assert!(!format!("{dead:?}").contains("hidden"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_were_cut_are_replaced() {
+    let url = fresh_url().await;
+    let mut settings = Settings::new(&url);
+    settings.pool_size = 2;
+    let store = Postgres::connect(settings).await.unwrap();
+    store.accept(&ann(), &new("c", true)).await.unwrap();
+    let cut = "select pg_terminate_backend(pid) from pg_stat_activity
+               where datname = current_database() and pid <> pg_backend_pid()";
+    admin(&url).await.simple_query(cut).await.unwrap();
+    eventually("the store answers", || async { store.ping().await.ok() }).await;
+    store.accept(&ann(), &new("c", true)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_who_leaves_a_page_leaves_no_transaction_open() {
+    let url = fresh_url().await;
+    let mut settings = Settings::new(&url);
+    settings.pool_size = 1;
+    let store = Postgres::connect(settings).await.unwrap();
+    store.accept(&ann(), &new("c", true)).await.unwrap();
+    let mut holder = admin(&url).await;
+    let lock = holder.transaction().await.unwrap();
+    lock.batch_execute("lock table messages").await.unwrap();
+    let (reading, query) = (store.clone(), PageQuery { history: 1, ..everything() });
+    let read = tokio::spawn(async move { reading.tasks_page(&ann(), &query).await });
+    let watcher = admin(&url).await;
+    eventually("the page waits for its history", || async {
+        let sql = "select 1 from pg_stat_activity
+                   where datname = current_database() and wait_event_type = 'Lock'";
+        watcher.query_opt(sql, &[]).await.unwrap()
+    })
+    .await;
+    read.abort();
+    lock.commit().await.unwrap();
+    // The one connection of the pool is free again, and reads what is committed now.
+    let later = new("c", true);
+    store.accept(&ann(), &later).await.unwrap();
+    assert!(store.task(&ann(), later.target.task(), whole()).await.unwrap().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_is_a_fixed_number_of_statements() {
+    let store = open(&fresh_url().await, None).await;
+    let mut sent = Vec::new();
+    for tasks in [1, 20] {
+        for _ in 0..tasks {
+            store.accept(&ann(), &new("c", true)).await.unwrap();
+        }
+        for (history, artifacts) in [(0, false), (5, false), (5, true)] {
+            let query = PageQuery { history, artifacts, limit: 100, ..everything() };
+            let before = store.statements_sent();
+            store.tasks_page(&ann(), &query).await.unwrap();
+            sent.push(store.statements_sent() - before);
+        }
+    }
+    assert_eq!(sent, [1, 2, 2, 1, 2, 2]);
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use a2ad::contract::v1::TaskState;
 use a2ad::contract::v1::stream_response::Payload;
 use a2ad::domain::{Clock, ManualClock, TaskId};
+use a2ad::store::postgres::StatementMode;
 use a2ad::store::sqlite::{Location, Settings, Sqlite};
 use a2ad::store::{
     Accepted, CancelRequested, HeldLease, PageQuery, Replied, Reply, Report, Reported, Store, Turn,
@@ -293,7 +294,8 @@ async fn on_sqlite_what_each_was_told_is_what_is_stored() {
 async fn on_postgres_what_each_was_told_is_what_is_stored() {
     let clock = Arc::new(ManualClock::at_us(START_US));
     let url = postgres::fresh_url().await;
-    let open = || postgres::open(&url, Some(Arc::clone(&clock) as Arc<dyn Clock>));
-    let stores: [Arc<dyn Store>; 2] = [Arc::new(open().await), Arc::new(open().await)];
+    let open = |mode| postgres::open_with(&url, Some(Arc::clone(&clock) as Arc<dyn Clock>), mode);
+    let (typed, cached) = (open(StatementMode::Typed).await, open(StatementMode::Cached).await);
+    let stores: [Arc<dyn Store>; 2] = [Arc::new(typed), Arc::new(cached)];
     races(stores, clock).await;
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use a2ad::contract::v1::{self, TaskState};
 use a2ad::domain::{Clock, ContextId, LeaseToken, ManualClock, Principal, Scope, TaskId, Tenant};
+use a2ad::store::postgres::StatementMode;
 use a2ad::store::sqlite::{Location, Settings, Sqlite};
 use a2ad::store::{
     Accept, Accepted, AcceptedTurn, Dedupe, Event, Page, PageQuery, Report, Reported, Store,
@@ -46,9 +47,14 @@ impl Bed {
     }
 
     pub(crate) async fn postgres() -> Self {
+        Self::postgres_with(StatementMode::Typed).await
+    }
+
+    pub(crate) async fn postgres_with(mode: StatementMode) -> Self {
         let clock = Arc::new(ManualClock::at_us(START_US));
         let url = postgres::fresh_url().await;
-        let store = postgres::open(&url, Some(Arc::clone(&clock) as Arc<dyn Clock>)).await;
+        let now = Some(Arc::clone(&clock) as Arc<dyn Clock>);
+        let store = postgres::open_with(&url, now, mode).await;
         let back = Back::Postgres(postgres::admin(&url).await);
         Self { store: Arc::new(store), clock, back }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use a2ad::domain::Clock;
-use a2ad::store::postgres::{Postgres, Settings};
+use a2ad::store::postgres::{Postgres, Settings, StatementMode};
 use tokio::sync::OnceCell;
 
 use super::cluster::{Cluster, Durability};
@@ -73,7 +73,17 @@ pub(crate) async fn empty_url() -> String {
 
 /// A store on a database, as a server would have it. A clock replaces the database's.
 pub(crate) async fn open(url: &str, clock: Option<Arc<dyn Clock>>) -> Postgres {
+    open_with(url, clock, StatementMode::Typed).await
+}
+
+/// The same, with statements sent like this.
+pub(crate) async fn open_with(
+    url: &str,
+    clock: Option<Arc<dyn Clock>>,
+    mode: StatementMode,
+) -> Postgres {
     let mut settings = Settings::new(url);
+    settings.statement_mode = mode;
     settings.clock = clock;
     settings.pool_size = 4;
     Postgres::connect(settings).await.unwrap()
