@@ -117,8 +117,16 @@ fn serve(config: Config) -> Result<ExitCode, Failure> {
     }
     let hint = hint(&checked);
     let drained = runtime()?.block_on(async {
-        let signals = Signals::listen();
-        let server = Builder::configured(checked).start().await?;
+        let mut signals = Signals::listen();
+        // A database that does not answer yet is waited for; who ends that has lost nothing.
+        let server = tokio::select! {
+            biased;
+            name = signals.next() => {
+                tracing::info!(signal = name, "ended before it served");
+                return Ok(true);
+            }
+            started = Builder::configured(checked).start() => started?,
+        };
         if let Some(hint) = hint {
             complain(&hint);
         }
@@ -178,11 +186,8 @@ fn new_key(api_key: Option<&str>) -> Result<ExitCode, Failure> {
         return say(&[text]);
     };
     let (key, entry) = a2ad::config::new_api_key(name).map_err(|p| Failure::Settings(vec![p]))?;
-    say(&[
-        format!("key, shown this once: {key}"),
-        String::new(),
-        "entry for the settings file:".to_owned(),
-        String::new(),
-        entry,
-    ])
+    // Only the entry goes to standard output, so that it can be sent to a file without the key.
+    complain(&format!("the key, shown this once: {key}"));
+    complain("its entry for the settings file, on standard output:");
+    say(&[entry])
 }

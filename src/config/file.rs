@@ -5,7 +5,7 @@
 //! ## Made with `a2ad keys new --api-key ann`, which prints the key once.
 //! [[api_keys]]
 //! name = "ann"
-//! sha256 = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
+//! sha256 = "f80ae5d1be38607e1fff38fde00a587e12b1ec080213fd22f0ce57b83a7d320f"
 //! tenants = ["", "blue"]
 //!
 //! [limits]

@@ -27,7 +27,7 @@ impl Signals {
     }
 
     /// Waits for the next one and returns its name.
-    pub(crate) async fn next(&mut self) -> &'static str {
+    pub async fn next(&mut self) -> &'static str {
         tokio::select! {
             () = received(self.term.as_mut()) => "SIGTERM",
             () = received(self.int.as_mut()) => "SIGINT",

@@ -301,10 +301,9 @@ fn no_secret_is_printed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_made_api_key_lets_its_holder_in() {
     let folder = tempfile::tempdir().unwrap();
-    let made = text(&run(folder.path(), &["keys", "new", "--api-key", "ann"]).stdout);
-    let key = made.split("key, shown this once: ").nth(1).unwrap().lines().next().unwrap();
-    let entry: Vec<_> = made.lines().skip_while(|line| *line != "[[api_keys]]").collect();
-    let entry = entry.join("\n");
+    let made = run(folder.path(), &["keys", "new", "--api-key", "ann"]);
+    let (told, entry) = (text(&made.stderr), text(&made.stdout));
+    let key = told.split("the key, shown this once: ").nth(1).unwrap().lines().next().unwrap();
     assert!(key.starts_with("a2ad_") && !entry.contains(key));
     assert_eq!(File::parse(&entry).unwrap().api_keys.len(), 1);
     fs::write(folder.path().join("a2ad.toml"), entry).unwrap();
@@ -319,6 +318,23 @@ async fn a_made_api_key_lets_its_holder_in() {
 
     let bad = run(folder.path(), &["keys", "new", "--api-key", ""]);
     assert_eq!(bad.status.code(), Some(78));
+}
+
+#[test]
+fn a_server_that_waits_for_its_database_ends_when_it_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    // Nobody listens on the discard port.
+    let keys = format!("k:{}", "ab".repeat(32));
+    let arguments =
+        ["--store", "postgres://nobody@127.0.0.1:9/x", "--page-token-keys", keys.as_str()];
+    let mut program = Program::begin(folder.path(), &arguments);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !program.output().contains("does not answer") {
+        assert!(Instant::now() < deadline, "{}", program.output());
+        std::thread::yield_now();
+    }
+    program.signal("TERM");
+    assert_eq!(program.wait(Duration::from_secs(5)).code(), Some(0));
 }
 
 #[test]

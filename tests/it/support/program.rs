@@ -29,6 +29,17 @@ impl Program {
 
     /// The same at a given address, so that clients find a restarted server again.
     pub(crate) fn serve_at(address: SocketAddr, folder: &Path, arguments: &[&str]) -> Self {
+        let mut program = Self::begin_at(address, folder, arguments);
+        program.wait_until_it_answers();
+        program
+    }
+
+    /// Starts it at a free address and waits for nothing.
+    pub(crate) fn begin(folder: &Path, arguments: &[&str]) -> Self {
+        Self::begin_at(free_address(), folder, arguments)
+    }
+
+    fn begin_at(address: SocketAddr, folder: &Path, arguments: &[&str]) -> Self {
         let listen = address.to_string();
         let mut all = vec!["serve", "--listen", &listen, "--admin-listen", "127.0.0.1:0"];
         all.extend(arguments);
@@ -38,9 +49,7 @@ impl Program {
             .stderr(appending(&log))
             .spawn()
             .expect("the program was built with the tests");
-        let mut program = Self { child, address, log };
-        program.wait_until_it_answers();
-        program
+        Self { child, address, log }
     }
 
     fn wait_until_it_answers(&mut self) {
