@@ -464,7 +464,7 @@ async fn the_demo_agent_does_what_its_first_word_says() {
         ("hello there", TaskState::Completed, "", Some("hello there")),
         ("fail no paper", TaskState::Failed, "no paper", None),
         ("reject not mine", TaskState::Rejected, "not mine", None),
-        ("auth 0", TaskState::AuthRequired, "", None),
+        ("auth 60", TaskState::AuthRequired, "", None),
         ("slow 0", TaskState::Completed, "", None),
     ] {
         let task = bench.sends(&anybody(), bench.message(words)).task().await;
