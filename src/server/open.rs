@@ -6,7 +6,6 @@ use std::sync::Arc;
 use crate::config::{StatementMode, StoreArgs, StoreKind, StoreUrl};
 use crate::domain::{Clock, SystemClock};
 use crate::store::Store;
-use crate::store::migrate::{self, Dialect};
 use crate::store::postgres::{self, Postgres};
 use crate::store::sqlite::{self, Sqlite};
 
@@ -66,18 +65,10 @@ impl Place {
     /// # Errors
     /// See [`OpenError`].
     pub async fn open(&self, clock: Option<Arc<dyn Clock>>) -> Result<Arc<dyn Store>, OpenError> {
-        let location = match self.url.kind().ok_or(OpenError::Url)? {
-            StoreKind::SqliteMemory => sqlite::Location::Memory,
-            StoreKind::SqliteFile(path) => sqlite::Location::File(PathBuf::from(path)),
-            StoreKind::Postgres => {
-                let settings = self.postgres(clock);
-                return Ok(Arc::new(Postgres::connect(settings).await?));
-            }
-        };
-        let clock = clock.unwrap_or_else(|| Arc::new(SystemClock));
-        let mut settings = sqlite::Settings::new(location, clock);
-        settings.migrate = self.migrate;
-        Ok(Arc::new(Sqlite::open(settings).await?))
+        match self.sqlite(clock.clone())? {
+            Some(settings) => Ok(Arc::new(Sqlite::open(settings).await?)),
+            None => Ok(Arc::new(Postgres::connect(self.postgres(clock)).await?)),
+        }
     }
 
     /// Applies migrations. Returns the schema's version, then and now.
@@ -85,13 +76,23 @@ impl Place {
     /// # Errors
     /// See [`OpenError`].
     pub async fn migrate(&self) -> Result<(u32, u32), OpenError> {
-        if self.url.kind() == Some(StoreKind::Postgres) {
-            return Ok(Postgres::migrate(&self.postgres(None)).await?);
+        match self.sqlite(None)? {
+            Some(settings) => Ok(Sqlite::migrate(settings).await?),
+            None => Ok(Postgres::migrate(&self.postgres(None)).await?),
         }
-        let store = Self { migrate: true, ..self.clone() }.open(None).await?;
-        store.close().await;
-        let now = migrate::newest(Dialect::Sqlite);
-        Ok((now, now))
+    }
+
+    /// How to open SQLite; `None` if the store is PostgreSQL.
+    fn sqlite(&self, clock: Option<Arc<dyn Clock>>) -> Result<Option<sqlite::Settings>, OpenError> {
+        let location = match self.url.kind().ok_or(OpenError::Url)? {
+            StoreKind::SqliteMemory => sqlite::Location::Memory,
+            StoreKind::SqliteFile(path) => sqlite::Location::File(PathBuf::from(path)),
+            StoreKind::Postgres => return Ok(None),
+        };
+        let clock = clock.unwrap_or_else(|| Arc::new(SystemClock));
+        let mut settings = sqlite::Settings::new(location, clock);
+        settings.migrate = self.migrate;
+        Ok(Some(settings))
     }
 
     fn postgres(&self, clock: Option<Arc<dyn Clock>>) -> postgres::Settings {

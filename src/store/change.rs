@@ -235,26 +235,42 @@ impl Change {
     }
 }
 
+/// Whether a report keeps the rules that its sender has to keep. They are the same in every live
+/// state, so this is decided before the lease is looked at.
+///
+/// # Errors
+/// `Internal`, and nothing of the report is stored.
+pub(crate) fn check(report: &Report) -> Result<(), Error> {
+    let mut before = TaskState::Working;
+    for update in &report.updates {
+        match update {
+            Update::Status { state, .. } if !may_move(before, *state) => {
+                let (from, to) = (before.as_str_name(), state.as_str_name());
+                return Err(Error::internal(format!("a report moves {from} to {to}")));
+            }
+            Update::Status { state, .. } => before = *state,
+            Update::Artifact { .. } if before.is_terminal() => {
+                return Err(Error::internal("a report has an artifact after the end"));
+            }
+            Update::Artifact { .. } => {}
+        }
+    }
+    Ok(())
+}
+
 /// What a report does that holds the lease.
 ///
 /// # Errors
-/// `Internal`, if the report breaks a rule that its sender has to keep.
+/// As [`check`].
 pub(crate) fn report(row: &Row, report: &Report, now: i64) -> Result<(Change, TurnChange), Error> {
+    check(report)?;
     let mut change = Change::begin(row, now);
     for update in &report.updates {
         match update {
             Update::Status { state, message, metadata } => {
-                if !may_move(change.row.state, *state) {
-                    let before = change.row.state.as_str_name();
-                    let text = format!("a report moves {before} to {}", state.as_str_name());
-                    return Err(Error::internal(text));
-                }
                 change.status(report.turn, *state, message.as_ref(), metadata.as_ref());
             }
             Update::Artifact { artifact, append, last_chunk, metadata } => {
-                if change.row.state.is_terminal() {
-                    return Err(Error::internal("a report has an artifact after the end"));
-                }
                 let update = v1::TaskArtifactUpdateEvent {
                     artifact: Some(artifact.clone()),
                     append: *append,

@@ -33,6 +33,7 @@ mod races;
 mod replicas;
 mod rig;
 mod settings;
+mod sqlite;
 mod store;
 mod support;
 mod tasks;

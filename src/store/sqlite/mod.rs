@@ -5,6 +5,7 @@
 //! the disk. Checkpoints run beside the writer, on a connection of their own.
 
 mod accept;
+mod checkpoint;
 mod open;
 mod page;
 mod pool;
@@ -22,7 +23,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::Connection;
-use tokio_util::sync::CancellationToken;
 
 use crate::contract::wkt::Struct;
 use crate::domain::{Clock, Error, Scope, TaskId};
@@ -33,6 +33,7 @@ use crate::store::types::{
     Report, Reported, Shown, TaskRecord, Turn, View,
 };
 
+use checkpoint::Checkpoints;
 use pool::Readers;
 use writer::Writer;
 
@@ -56,15 +57,17 @@ pub struct Settings {
     pub readers: usize,
     /// Whether to apply migrations; without, an older schema is refused.
     pub migrate: bool,
+    /// Over how many bytes the WAL is begun anew, even if a write must wait for a moment.
+    pub wal_bytes_max: u32,
     /// Where stamps come from.
     pub clock: Arc<dyn Clock>,
 }
 
 impl Settings {
-    /// Four readers and migrations on.
+    /// Four readers, migrations on, and a WAL of 64 MiB.
     #[must_use]
     pub fn new(location: Location, clock: Arc<dyn Clock>) -> Self {
-        Self { location, readers: 4, migrate: true, clock }
+        Self { location, readers: 4, migrate: true, wal_bytes_max: 64 << 20, clock }
     }
 }
 
@@ -76,9 +79,9 @@ pub struct Sqlite {
     hints: Arc<Hints>,
     clock: Arc<dyn Clock>,
     names: Arc<Names>,
-    stop: CancellationToken,
-    /// Held for as long as the store is open, so that no second process opens the file.
-    _lock: Option<File>,
+    checkpoints: Checkpoints,
+    /// Held for as long as the store is open or writes, so that no second one opens the file.
+    _lock: Option<Arc<File>>,
 }
 
 /// Numbers of interned names. They never change, so a number that was seen once is good for ever.
@@ -192,33 +195,41 @@ impl Sqlite {
         open::open(settings).await
     }
 
+    /// Applies the migrations that the file lacks, and no more. Returns the version before and
+    /// after.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn migrate(settings: Settings) -> Result<(u32, u32), OpenError> {
+        open::migrate_alone(settings).await
+    }
+
     fn now(&self) -> i64 {
         self.clock.now_us()
     }
 
-    /// Runs a write about one task, then wakes whom it concerns.
+    /// Runs a write about one task, then wakes whom it concerns, also if the caller has left.
     async fn write_task<T, F>(&self, task: TaskId, work: F) -> Result<T, Error>
     where
         T: Send + 'static,
         F: FnOnce(&Connection, &mut Wake) -> Result<T, Error> + Send + 'static,
     {
         let hints = Arc::clone(&self.hints);
-        let outcome = self
-            .writer
-            .write(move |connection| {
+        let written = self.writer.write_then(
+            move |connection| {
                 let mut wake = Wake::default();
                 work(connection, &mut wake).map(|value| (value, wake))
-            })
-            .await;
-        outcome.map(|(value, wake)| {
-            if wake.task {
-                hints.wake_task(task);
-            }
-            if wake.turns {
-                hints.wake_turns();
-            }
-            value
-        })
+            },
+            move |(_, wake)| {
+                if wake.task {
+                    hints.wake_task(task);
+                }
+                if wake.turns {
+                    hints.wake_turns();
+                }
+            },
+        );
+        written.await.map(|(value, _)| value)
     }
 }
 
@@ -337,12 +348,14 @@ impl Store for Sqlite {
     }
 
     async fn claim_turns_of_all(&self, limit: u32, lease: Duration) -> Result<Vec<Turn>, Error> {
-        let now = self.now();
-        let turns = self.writer.write(move |c| turns::claim(c, limit, lease, now)).await?;
-        for turn in &turns {
-            self.hints.wake_task(turn.task);
-        }
-        Ok(turns)
+        let (hints, now) = (Arc::clone(&self.hints), self.now());
+        let work = move |c: &Connection| turns::claim(c, limit, lease, now);
+        let wake = move |turns: &Vec<Turn>| {
+            for turn in turns {
+                hints.wake_task(turn.task);
+            }
+        };
+        self.writer.write_then(work, wake).await
     }
 
     async fn renew_leases_of_all(
@@ -355,21 +368,25 @@ impl Store for Sqlite {
     }
 
     async fn release_expired_of_all(&self, limit: u32) -> Result<u32, Error> {
-        let now = self.now();
-        let released = self.writer.write(move |c| upkeep::release_expired(c, limit, now)).await?;
-        if released > 0 {
-            self.hints.wake_turns();
-        }
-        Ok(released)
+        let (hints, now) = (Arc::clone(&self.hints), self.now());
+        let work = move |c: &Connection| upkeep::release_expired(c, limit, now);
+        let wake = move |released: &u32| {
+            if *released > 0 {
+                hints.wake_turns();
+            }
+        };
+        self.writer.write_then(work, wake).await
     }
 
     async fn finish_cancels_of_all(&self, grace: Duration, limit: u32) -> Result<u32, Error> {
-        let now = self.now();
-        let ended =
-            self.writer.write(move |c| upkeep::finish_cancels(c, grace, limit, now)).await?;
-        for task in &ended {
-            self.hints.wake_task(*task);
-        }
+        let (hints, now) = (Arc::clone(&self.hints), self.now());
+        let work = move |c: &Connection| upkeep::finish_cancels(c, grace, limit, now);
+        let wake = move |ended: &Vec<TaskId>| {
+            for task in ended {
+                hints.wake_task(*task);
+            }
+        };
+        let ended = self.writer.write_then(work, wake).await?;
         Ok(u32::try_from(ended.len()).unwrap_or(u32::MAX))
     }
 
@@ -383,6 +400,7 @@ impl Store for Sqlite {
     }
 
     async fn ping(&self) -> Result<(), Error> {
+        self.writer.check()?;
         self.readers
             .read(|connection| {
                 connection.prepare_cached("select 1")?.query_row((), |_| Ok(()))?;
@@ -396,14 +414,7 @@ impl Store for Sqlite {
     }
 
     async fn close(&self) {
-        self.stop.cancel();
-        // An empty write is answered after every write that was queued before it.
-        drop(self.writer.write(|_| Ok(())).await);
-    }
-}
-
-impl Drop for Sqlite {
-    fn drop(&mut self) {
-        self.stop.cancel();
+        self.writer.end().await;
+        self.checkpoints.stop();
     }
 }

@@ -1,27 +1,22 @@
 //! Opening the file: the lock, the connections, the schema, the state that a crash left.
 
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
-use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::domain::Clock;
 use crate::store::hints::Hints;
 use crate::store::migrate::{self, Dialect};
+use crate::store::sqlite::checkpoint::{Anew, Checkpoints};
 use crate::store::sqlite::pool::Readers;
 use crate::store::sqlite::writer::Writer;
 use crate::store::sqlite::{Location, Names, Settings, Sqlite};
-
-/// How often the WAL is copied into the file, beside the writer.
-const CHECKPOINT_EVERY: Duration = Duration::from_millis(200);
-/// What the WAL is cut back to when a checkpoint has emptied it.
-const WAL_BYTES_MAX: u32 = 64 << 20;
 
 /// Why the store cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +26,10 @@ pub enum OpenError {
     InUse(PathBuf),
     /// The file, its folder or its lock cannot be used.
     #[error("{} cannot be opened", .0.display())]
-    File(PathBuf, #[source] std::io::Error),
+    File(PathBuf, #[source] io::Error),
+    /// The file is a database of another program.
+    #[error("{} is an SQLite database of another program; name a file that a2ad made, or one that is not there yet", .0.display())]
+    Foreign(PathBuf),
     /// The schema does not fit this program.
     #[error(transparent)]
     Schema(#[from] migrate::SchemaError),
@@ -40,45 +38,105 @@ pub enum OpenError {
     Database(#[from] rusqlite::Error),
 }
 
-/// Opens everything on a thread that may block.
-pub(super) async fn open(settings: Settings) -> Result<Sqlite, OpenError> {
-    let opening = tokio::task::spawn_blocking(move || open_now(&settings));
-    opening.await.unwrap_or_else(|error| {
-        Err(OpenError::File(PathBuf::from("the database"), std::io::Error::other(error)))
+/// Runs `work` on a thread that may block.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, OpenError> + Send + 'static,
+) -> Result<T, OpenError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
+        Err(OpenError::File(PathBuf::from("the database"), io::Error::other(error)))
     })
 }
 
+pub(super) async fn open(settings: Settings) -> Result<Sqlite, OpenError> {
+    blocking(move || open_now(&settings)).await
+}
+
+/// Applies migrations alone. Returns the version before and after.
+pub(super) async fn migrate_alone(settings: Settings) -> Result<(u32, u32), OpenError> {
+    blocking(move || {
+        let base = Base::find(&settings.location)?;
+        let mut connection = base.connect_first(settings.wal_bytes_max)?;
+        migrate(&mut connection, true)
+    })
+    .await
+}
+
 fn open_now(settings: &Settings) -> Result<Sqlite, OpenError> {
-    let (path, lock) = match &settings.location {
-        Location::File(path) => (path.clone(), Some(lock(path)?)),
-        Location::Memory => {
-            (std::env::temp_dir().join(format!("a2ad-{}.db", Uuid::new_v4())), None)
-        }
-    };
-    let mut writer = connect(&path)?;
+    let base = Base::find(&settings.location)?;
+    let mut writer = base.connect_first(settings.wal_bytes_max)?;
     migrate(&mut writer, settings.migrate)?;
     free_leases(&mut writer, &*settings.clock)?;
-    let readers =
-        (0..settings.readers.max(1)).map(|_| connect(&path)).collect::<Result<Vec<_>, _>>()?;
+    let readers = (0..settings.readers.max(1))
+        .map(|_| base.connect(settings.wal_bytes_max))
+        .collect::<Result<Vec<_>, _>>()?;
     for reader in &readers {
         reader.pragma_update(None, "query_only", true)?;
     }
-    let checkpoints = connect(&path)?;
-    if settings.location == Location::Memory {
-        forget(&path);
-    }
-    let stop = CancellationToken::new();
-    let io = |error| OpenError::File(path.clone(), error);
-    checkpoint(checkpoints, stop.clone()).map_err(io)?;
+    let checkpoints = base.connect(settings.wal_bytes_max)?;
+    let io = |error| OpenError::File(base.path.clone(), error);
+    let anew = Arc::new(Anew::default());
+    let checkpoints =
+        Checkpoints::start(checkpoints, settings.wal_bytes_max, Arc::clone(&anew)).map_err(io)?;
+    // The thread may still write for a moment when the store is dropped.
+    let guard = base.lock.clone();
     Ok(Sqlite {
-        writer: Writer::start(writer).map_err(io)?,
+        writer: Writer::start(writer, anew, guard).map_err(io)?,
         readers: Readers::new(readers),
         hints: Arc::new(Hints::default()),
         clock: Arc::clone(&settings.clock),
         names: Arc::new(Names::default()),
-        stop,
-        _lock: lock,
+        checkpoints,
+        _lock: base.lock.clone(),
     })
+}
+
+/// The file and the right to it.
+struct Base {
+    path: PathBuf,
+    lock: Option<Arc<File>>,
+    nameless: bool,
+}
+
+impl Base {
+    fn find(location: &Location) -> Result<Self, OpenError> {
+        match location {
+            Location::File(path) => {
+                let lock = Some(Arc::new(lock(path)?));
+                Ok(Self { path: path.clone(), lock, nameless: false })
+            }
+            Location::Memory => {
+                let path = std::env::temp_dir().join(format!("a2ad-{}.db", Uuid::new_v4()));
+                Ok(Self { path, lock: None, nameless: true })
+            }
+        }
+    }
+
+    /// The first connection, which leaves a file that is not ours as it is.
+    fn connect_first(&self, wal_bytes_max: u32) -> Result<Connection, OpenError> {
+        let connection = open_file(&self.path)?;
+        let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        let things: i64 =
+            connection.query_row("select count(*) from sqlite_schema", (), |row| row.get(0))?;
+        if version == 0 && things > 0 {
+            return Err(OpenError::Foreign(self.path.clone()));
+        }
+        Ok(set_up(connection, wal_bytes_max)?)
+    }
+
+    fn connect(&self, wal_bytes_max: u32) -> Result<Connection, OpenError> {
+        Ok(set_up(open_file(&self.path)?, wal_bytes_max)?)
+    }
+}
+
+impl Drop for Base {
+    /// A file without a name is open by now, or could not be opened; either way its name goes.
+    fn drop(&mut self) {
+        if self.nameless {
+            for suffix in ["", "-wal", "-shm"] {
+                drop(fs::remove_file(beside(&self.path, suffix)));
+            }
+        }
+    }
 }
 
 fn beside(path: &Path, suffix: &str) -> PathBuf {
@@ -89,8 +147,8 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 
 /// The system frees this lock when the process ends, however it ends.
 fn lock(path: &Path) -> Result<File, OpenError> {
-    let at = beside(path, ".lock");
     let io = |error| OpenError::File(path.to_owned(), error);
+    let at = beside(&real(path).map_err(io)?, ".lock");
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(&at).map_err(io)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
@@ -99,28 +157,40 @@ fn lock(path: &Path) -> Result<File, OpenError> {
     }
 }
 
-fn connect(path: &Path) -> rusqlite::Result<Connection> {
+/// The one name of a file, whatever links lead to it; its own, if it is not there yet.
+fn real(path: &Path) -> io::Result<PathBuf> {
+    match fs::canonicalize(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let folder = match path.parent() {
+                Some(folder) if !folder.as_os_str().is_empty() => folder,
+                _ => Path::new("."),
+            };
+            let name = path.file_name().ok_or(error)?;
+            Ok(fs::canonicalize(folder)?.join(name))
+        }
+        known => known,
+    }
+}
+
+fn open_file(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
-    connection.set_prepared_statement_cache_capacity(128);
     connection.busy_timeout(Duration::from_secs(5))?;
-    connection.pragma_update(None, "journal_mode", "wal")?;
-    connection.pragma_update(None, "synchronous", "full")?;
-    connection.pragma_update(None, "wal_autocheckpoint", 0)?;
-    connection.pragma_update(None, "journal_size_limit", WAL_BYTES_MAX)?;
     Ok(connection)
 }
 
-/// The files stay open, and lose their names.
-fn forget(path: &Path) {
-    for suffix in ["", "-wal", "-shm"] {
-        drop(std::fs::remove_file(beside(path, suffix)));
-    }
+fn set_up(connection: Connection, wal_bytes_max: u32) -> rusqlite::Result<Connection> {
+    connection.set_prepared_statement_cache_capacity(128);
+    connection.pragma_update(None, "journal_mode", "wal")?;
+    connection.pragma_update(None, "synchronous", "full")?;
+    connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+    connection.pragma_update(None, "journal_size_limit", wal_bytes_max)?;
+    Ok(connection)
 }
 
-fn migrate(connection: &mut Connection, allowed: bool) -> Result<(), OpenError> {
+fn migrate(connection: &mut Connection, allowed: bool) -> Result<(u32, u32), OpenError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let version: u32 = transaction.pragma_query_value(None, "user_version", |row| row.get(0))?;
     for migration in migrate::pending(Dialect::Sqlite, version, allowed)? {
@@ -128,16 +198,18 @@ fn migrate(connection: &mut Connection, allowed: bool) -> Result<(), OpenError> 
         transaction.pragma_update(None, "user_version", migration.version)?;
     }
     transaction.commit()?;
-    Ok(())
+    Ok((version, migrate::newest(Dialect::Sqlite)))
 }
 
-/// No runner of this file is alive, whatever the leases say.
+/// No runner of this file is alive, whatever the leases say. A task has a lease exactly if one of
+/// its turns does, so the turns lead to the tasks and no task is read in vain.
 fn free_leases(connection: &mut Connection, clock: &dyn Clock) -> rusqlite::Result<()> {
     let now = clock.now_us();
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     transaction.execute(
-        "update tasks set lease = null, updated_at = max(updated_at + 1, ?1)
-         where lease is not null",
+        "update tasks set lease = null, updated_at = max(tasks.updated_at + 1, ?1)
+         from turns
+         where turns.state = 2 and tasks.tenant = turns.tenant and tasks.id = turns.task_id",
         [now],
     )?;
     transaction.execute(
@@ -146,18 +218,4 @@ fn free_leases(connection: &mut Connection, clock: &dyn Clock) -> rusqlite::Resu
         [now],
     )?;
     transaction.commit()
-}
-
-/// Copies the WAL into the file without ever waiting for readers or the writer.
-fn checkpoint(connection: Connection, stop: CancellationToken) -> std::io::Result<()> {
-    let run = move || {
-        while !stop.is_cancelled() {
-            thread::sleep(CHECKPOINT_EVERY);
-            let done = connection.query_row("pragma wal_checkpoint(passive)", (), |_| Ok(()));
-            if let Err(error) = done {
-                tracing::warn!(error = %error, "a checkpoint failed");
-            }
-        }
-    };
-    thread::Builder::new().name("sqlite-checkpoint".to_owned()).spawn(run).map(drop)
 }

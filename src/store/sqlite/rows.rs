@@ -141,40 +141,43 @@ pub(super) fn apply(
     Ok(())
 }
 
+/// Leaves the columns of the status alone where it did not move, and with them every index.
 fn update_row(connection: &Connection, locked: &Locked, change: &Change) -> Result<(), Error> {
     let row = &change.row;
+    let (tenant, id) = (locked.key.tenant, locked.task.uuid());
     let lease = row.lease.map(|lease| lease.uuid());
-    if change.new_status {
+    if !change.new_status {
         connection
             .prepare_cached(
-                "update tasks set state = ?3, status_at = ?4, status_message = ?5, status_seq = ?6,
-                   interrupted_generation = ?7, interrupted_turn = ?8, terminal_at = ?9
-                   , updated_at = ?10
+                "update tasks set generation = ?3, next_seq = ?4, shown = ?5, lease = ?6,
+                   head_turn = ?7, next_turn = ?8, cancel_requested_at = ?9, updated_at = ?10
                  where tenant = ?1 and id = ?2",
             )?
             .execute(params![
-                locked.key.tenant,
-                locked.task.uuid(),
-                row.state as i32,
-                row.status_at,
-                change.status_message,
-                row.status_seq,
-                row.interrupted.map(|(generation, _)| generation),
-                row.interrupted.map(|(_, turn)| turn),
-                row.terminal_at,
+                tenant,
+                id,
+                row.generation,
+                row.next_seq,
+                row.shown,
+                lease,
+                row.head_turn,
+                row.next_turn,
+                row.cancel_requested_at,
                 row.updated_at,
             ])?;
+        return Ok(());
     }
-    // The trigger asks for one more microsecond where the status moved in a statement before.
     connection
         .prepare_cached(
             "update tasks set generation = ?3, next_seq = ?4, shown = ?5, lease = ?6,
-               head_turn = ?7, next_turn = ?8, cancel_requested_at = ?9, updated_at = ?10
+               head_turn = ?7, next_turn = ?8, cancel_requested_at = ?9, updated_at = ?10,
+               state = ?11, status_at = ?12, status_message = ?13, status_seq = ?14,
+               interrupted_generation = ?15, interrupted_turn = ?16, terminal_at = ?17
              where tenant = ?1 and id = ?2",
         )?
         .execute(params![
-            locked.key.tenant,
-            locked.task.uuid(),
+            tenant,
+            id,
             row.generation,
             row.next_seq,
             row.shown,
@@ -182,7 +185,14 @@ fn update_row(connection: &Connection, locked: &Locked, change: &Change) -> Resu
             row.head_turn,
             row.next_turn,
             row.cancel_requested_at,
-            row.updated_at + i64::from(change.new_status),
+            row.updated_at,
+            row.state as i32,
+            row.status_at,
+            change.status_message,
+            row.status_seq,
+            row.interrupted.map(|(generation, _)| generation),
+            row.interrupted.map(|(_, turn)| turn),
+            row.terminal_at,
         ])?;
     Ok(())
 }

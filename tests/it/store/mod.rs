@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use a2ad::contract::v1::{self, TaskState};
-use a2ad::domain::{Clock, ContextId, LeaseToken, ManualClock, Principal, Scope, TaskId, Tenant};
+use a2ad::domain::{
+    Clock, ContextId, Error, LeaseToken, ManualClock, Principal, Scope, TaskId, Tenant,
+};
 use a2ad::store::postgres::StatementMode;
 use a2ad::store::sqlite::{Location, Settings, Sqlite};
 use a2ad::store::{

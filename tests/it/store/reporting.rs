@@ -217,7 +217,12 @@ pub(super) async fn a_report_that_breaks_the_rules_is_refused_whole(bed: &Bed) {
         vec![status(TaskState::Completed, ""), chunk("a", "x", false)],
     ] {
         let report = Report { lease: turn.lease, turn: 1, sequence: 1, updates, end: None };
-        bed.store.report(&ann(), begun.task, &report).await.unwrap_err();
+        // Also when it would not land: its sender has a fault whoever holds the lease.
+        for lease in [turn.lease, no_lease()] {
+            let report = Report { lease, ..report.clone() };
+            let refused = bed.store.report(&ann(), begun.task, &report).await.unwrap_err();
+            assert!(matches!(refused, Error::Internal(_)), "{refused:?}");
+        }
     }
     assert_eq!(bed.get(&ann(), begun.task).await, before);
     let landed = bed.report(&turn, 1, vec![status(TaskState::Working, "")], None).await;
