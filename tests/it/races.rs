@@ -11,8 +11,8 @@ use a2ad::domain::{Clock, ManualClock, TaskId};
 use a2ad::store::postgres::StatementMode;
 use a2ad::store::sqlite::{Location, Settings, Sqlite};
 use a2ad::store::{
-    Accepted, CancelRequested, HeldLease, PageQuery, Replied, Reply, Report, Reported, Store, Turn,
-    TurnEnd, View,
+    Accepted, CancelRequested, Event, HeldLease, PageQuery, Replied, Reply, Report, Reported,
+    Store, Turn, TurnEnd, View,
 };
 use futures_util::future::join_all;
 
@@ -64,18 +64,38 @@ impl Actor {
         for turn in self.store.claim_turns_of_all(2, LEASE).await.unwrap() {
             let mut sequence = turn.last_report;
             for _ in 0..=self.random.below(3) {
+                let lost = self.random.chance(3) && !self.renew(&turn).await;
                 sequence += 1;
-                if !self.report(&turn, sequence).await {
+                let landed_before = self.told.landed.len();
+                let goes_on = self.report(&turn, sequence).await;
+                let landed = self.told.landed.len() > landed_before;
+                assert!(!(lost && landed), "a report landed after its lease was lost");
+                if !goes_on {
                     break;
                 }
             }
         }
     }
 
+    /// Whether the lease is still held.
+    async fn renew(&self, turn: &Turn) -> bool {
+        let held = HeldLease {
+            scope: turn.scope.clone(),
+            task: turn.task,
+            turn: turn.turn,
+            lease: turn.lease,
+        };
+        let renewed = self.store.renew_leases_of_all(&[held], LEASE).await.unwrap();
+        assert!(renewed.iter().all(|renewed| renewed.lease == turn.lease));
+        renewed.len() == 1
+    }
+
     /// Returns whether the turn goes on.
     async fn report(&mut self, turn: &Turn, sequence: i64) -> bool {
         self.reports += 1;
-        let text = format!("{}-{}-{sequence}-{}", self.name, turn.turn, self.reports);
+        // Its first two words say by which lease of which turn it came.
+        let lease = turn.lease.uuid().simple();
+        let text = format!("{} {lease} {}-{sequence}-{}", turn.turn, self.name, self.reports);
         if self.random.chance(12) {
             let reply = Reply {
                 lease: turn.lease,
@@ -216,6 +236,22 @@ fn whole() -> View {
     View { history: 1000, artifacts: true, hidden: true }
 }
 
+/// Reports of one lease at a time landed: once another one's did, none of the first did again, and
+/// no turn went on after the next one had begun.
+fn check_epochs(stored: &[String], context: &str) {
+    let mut epochs: Vec<(i64, &str)> = stored
+        .iter()
+        .map(|text| {
+            let (turn, rest) = text.split_once(' ').unwrap();
+            (turn.parse().unwrap(), rest.split_once(' ').unwrap().0)
+        })
+        .collect();
+    epochs.dedup();
+    let distinct: BTreeSet<_> = epochs.iter().collect();
+    assert_eq!(distinct.len(), epochs.len(), "two runners at once: {context}");
+    assert!(epochs.is_sorted_by_key(|(turn, _)| *turn), "turns out of order: {context}");
+}
+
 async fn check(stores: &[Arc<dyn Store>; 2], task: TaskId, told: &Told, seed: u64) {
     let record = stores[1].task(&ann(), task, whole()).await.unwrap().unwrap();
     let context = format!("A2AD_SEED={seed}: {told:?} {record:?}");
@@ -230,6 +266,7 @@ async fn check(stores: &[Arc<dyn Store>; 2], task: TaskId, told: &Told, seed: u6
     assert_eq!(distinct.len(), stored.len(), "a chunk is there twice: {context}");
     assert_eq!(distinct, told.landed.iter().collect(), "{context}");
     assert!(told.refused.iter().all(|text| !distinct.contains(text)), "{context}");
+    check_epochs(&stored, &context);
     let history: Vec<_> = record.task.history.iter().map(|m| m.message_id.clone()).collect();
     let distinct: BTreeSet<_> = history.iter().collect();
     assert_eq!(distinct.len(), history.len(), "a message is there twice: {context}");
@@ -240,6 +277,10 @@ async fn check(stores: &[Arc<dyn Store>; 2], task: TaskId, told: &Told, seed: u6
         let events = stores[0].events_after(&ann(), task, 0, 10_000).await.unwrap().unwrap();
         let numbers: Vec<_> = events.iter().map(|event| event.generation).collect();
         assert_eq!(numbers, (1..=record.generation).collect::<Vec<_>>(), "{context}");
+        let is_artifact =
+            |event: &&Event| matches!(event.response.payload, Some(Payload::ArtifactUpdate(_)));
+        let artifacts = events.iter().filter(is_artifact).count();
+        assert_eq!(artifacts, told.landed.len(), "an event for each: {context}");
         let times: Vec<_> = events
             .iter()
             .filter_map(|event| match event.response.payload.as_ref()? {

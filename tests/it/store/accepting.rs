@@ -158,3 +158,17 @@ pub(super) async fn a_lease_is_given_with_the_message_if_no_turn_is_unfinished(b
     let third = accepted(bed.accept(&ann(), ask(more(begun.task, "m-3"))).await);
     assert!(third.leased);
 }
+
+pub(super) async fn a_scope_that_never_sent_anything_is_empty(bed: &Bed) {
+    bed.begin(&ann(), "c").await;
+    let names = || async {
+        let all = "select (select count(*) from tenants) + (select count(*) from owners)";
+        bed.number(all).await
+    };
+    let before = names().await;
+    for stranger in strangers() {
+        assert_eq!(bed.walk(&stranger, &everything(), 50).await, (vec![], 0));
+        assert_eq!(bed.accept(&stranger, more(TaskId::generate(), "m")).await, Accepted::NotFound);
+    }
+    assert_eq!(names().await, before, "only a message that was stored brings a name");
+}

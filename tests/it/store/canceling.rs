@@ -1,5 +1,5 @@
 use a2ad::contract::wkt::Struct;
-use a2ad::store::{CancelRequested, CancelWish};
+use a2ad::store::{CancelRequested, CancelWish, Replied, Reply, Shown};
 use futures_util::future::join;
 
 use super::*;
@@ -87,17 +87,62 @@ pub(super) async fn a_forgotten_cancel_is_finished_after_the_grace(bed: &Bed) {
     assert_eq!(state_of(&bed.get(&ann(), begun.task).await.task), TaskState::Canceled);
 }
 
-pub(super) async fn strangers_cancel_nothing(bed: &Bed) {
-    let begun = bed.begin(&ann(), "c").await;
+pub(super) async fn a_cancel_is_an_event_of_the_turn_that_it_ends(bed: &Bed) {
+    let last_turn = |task| async move { bed.events(&ann(), task).await.last().unwrap().turn };
+    let queued = bed.begin(&ann(), "c").await;
+    request(bed, queued.task).await;
+    assert_eq!(last_turn(queued.task).await, 1, "the turn that will never run");
+    let idle = bed.task_in(&ann(), "c", TaskState::InputRequired).await;
+    assert_eq!(request(bed, idle).await, CancelRequested::Canceled);
+    assert_eq!(last_turn(idle).await, 0, "no turn was left");
+    let second = bed.task_in(&ann(), "c", TaskState::InputRequired).await;
+    accepted(bed.accept(&ann(), more(second, "m-2")).await);
+    bed.claim().await;
+    assert_eq!(request(bed, second).await, CancelRequested::Requested);
+    assert!(bed.store.finish_cancel(&ann(), second).await.unwrap());
+    assert_eq!(last_turn(second).await, 2, "the turn that ran");
+}
+
+/// Every method that takes a scope, with the right ids and tokens in the wrong hands.
+pub(super) async fn strangers_change_and_see_nothing(bed: &Bed) {
     let hidden = accepted(bed.accept(&ann(), new("c", false)).await);
-    for stranger in strangers() {
-        let answer = bed.store.request_cancel(&stranger, begun.task, None).await.unwrap();
+    let direct = bed.claim().await;
+    let begun = bed.begin(&ann(), "c").await;
+    let turn = bed.claim().await;
+    assert_eq!((direct.task, turn.task), (hidden.task, begun.task));
+    bed.report(&turn, 1, vec![chunk("a", "x", true)], None).await;
+    request(bed, begun.task).await;
+    let before = [bed.get(&ann(), begun.task).await, bed.get(&ann(), hidden.task).await];
+    let rows = [bed.updated_at(begun.task).await, bed.updated_at(hidden.task).await];
+    let names = strangers();
+    for stranger in &names {
+        let answer = bed.accept(stranger, more(begun.task, "m-2")).await;
+        assert_eq!(answer, Accepted::NotFound);
+        let end = Some(TurnEnd::Finished);
+        let updates = vec![status(TaskState::Completed, "")];
+        let report = Report { lease: turn.lease, turn: 1, sequence: 2, updates, end };
+        let answer = bed.store.report(stranger, begun.task, &report).await.unwrap();
+        assert_eq!(answer, Reported::Stale);
+        let repeat = Report { sequence: 1, ..report };
+        let answer = bed.store.report(stranger, begun.task, &repeat).await.unwrap();
+        assert_eq!(answer, Reported::Stale, "not even that it came before");
+        let message = message("r", "direct");
+        let reply = Reply { lease: direct.lease, turn: 1, sequence: 1, message };
+        let answer = bed.store.reply(stranger, hidden.task, &reply).await.unwrap();
+        assert_eq!(answer, Replied::Stale);
+        let answer = bed.store.show(stranger, hidden.task).await.unwrap();
+        assert_eq!(answer, Shown::NotFound);
+        let answer = bed.store.request_cancel(stranger, begun.task, None).await.unwrap();
         assert_eq!(answer, CancelRequested::NotFound);
-        assert!(!bed.store.finish_cancel(&stranger, begun.task).await.unwrap());
-        assert_eq!(bed.find(&stranger, begun.task).await, None);
-        let shown = bed.store.show(&stranger, hidden.task).await.unwrap();
-        assert_eq!(shown, a2ad::store::Shown::NotFound);
+        assert!(!bed.store.finish_cancel(stranger, begun.task).await.unwrap());
+        assert_eq!(bed.find(stranger, begun.task).await, None);
+        assert_eq!(bed.find(stranger, hidden.task).await, None);
+        assert_eq!(bed.walk(stranger, &everything(), 50).await, (vec![], 0));
+        let events = bed.store.events_after(stranger, begun.task, 0, 9).await.unwrap();
+        assert_eq!(events, None);
     }
-    assert_eq!(request(bed, hidden.task).await, CancelRequested::NotFound);
-    assert_eq!(state_of(&bed.get(&ann(), begun.task).await.task), TaskState::Submitted);
+    let after = [bed.get(&ann(), begun.task).await, bed.get(&ann(), hidden.task).await];
+    assert_eq!(after, before);
+    assert_eq!([bed.updated_at(begun.task).await, bed.updated_at(hidden.task).await], rows);
+    assert_eq!(request(bed, hidden.task).await, CancelRequested::NotFound, "hidden is absent");
 }

@@ -88,6 +88,23 @@ impl Bed {
         }
     }
 
+    /// The one number that a query past the store finds.
+    pub(crate) async fn number(&self, sql: &str) -> i64 {
+        match &self.back {
+            Back::Sqlite(folder) => {
+                let connection = rusqlite::Connection::open(folder.path().join("test.db")).unwrap();
+                connection.query_row(sql, (), |row| row.get(0)).unwrap()
+            }
+            Back::Postgres(client) => client.query_one(sql, &[]).await.unwrap().get(0),
+        }
+    }
+
+    /// When the store last moved a task's row.
+    pub(crate) async fn updated_at(&self, task: TaskId) -> i64 {
+        let id = self.literal(task);
+        self.number(&format!("select updated_at from tasks where id = {id}")).await
+    }
+
     /// A task's id as SQL of the store writes it.
     pub(crate) fn literal(&self, task: TaskId) -> String {
         match self.back {
@@ -340,6 +357,7 @@ promises! {
         the_same_id_with_other_content_is_told_apart,
         a_repeat_after_the_window_is_a_new_message,
         of_many_equal_messages_at_once_one_makes_a_task,
+        a_scope_that_never_sent_anything_is_empty,
         a_refused_message_leaves_nothing_behind,
         a_lease_is_given_with_the_message_if_no_turn_is_unfinished;
     turns:
@@ -358,7 +376,8 @@ promises! {
         a_terminal_task_never_changes,
         a_status_message_joins_the_history_in_its_place_when_it_is_replaced,
         artifacts_grow_are_replaced_and_keep_their_order,
-        the_status_time_never_goes_back_and_every_change_moves_the_row,
+        the_status_time_never_goes_back,
+        every_change_moves_the_row_also_while_the_clock_goes_back,
         an_update_past_the_store_must_move_the_row_forward,
         a_direct_reply_stays_hidden_and_one_to_a_shown_task_completes_it,
         a_report_that_breaks_the_rules_is_refused_whole,
@@ -368,7 +387,8 @@ promises! {
         a_running_turn_is_told_and_its_lease_ends_with_the_task,
         of_a_cancel_and_a_completion_at_once_one_wins,
         a_forgotten_cancel_is_finished_after_the_grace,
-        strangers_cancel_nothing;
+        a_cancel_is_an_event_of_the_turn_that_it_ends,
+        strangers_change_and_see_nothing;
     listing:
         a_listing_is_newest_first_with_ties_by_id,
         walks_of_every_page_size_are_the_same,

@@ -148,7 +148,7 @@ pub(super) async fn artifacts_grow_are_replaced_and_keep_their_order(bed: &Bed) 
     assert_eq!(status_at(&record.task), START_US / 1000 * 1000);
 }
 
-pub(super) async fn the_status_time_never_goes_back_and_every_change_moves_the_row(bed: &Bed) {
+pub(super) async fn the_status_time_never_goes_back(bed: &Bed) {
     let begun = bed.begin(&ann(), "c").await;
     let turn = bed.claim().await;
     bed.report(&turn, 1, vec![status(TaskState::Working, "")], None).await;
@@ -160,6 +160,35 @@ pub(super) async fn the_status_time_never_goes_back_and_every_change_moves_the_r
     bed.report(&turn, 3, vec![status(TaskState::Working, "")], None).await;
     let after = status_at(&bed.get(&ann(), begun.task).await.task);
     assert_eq!(after, (START_US + 5_700) / 1000 * 1000, "the same state again is a new stamp");
+}
+
+pub(super) async fn every_change_moves_the_row_also_while_the_clock_goes_back(bed: &Bed) {
+    let begun = bed.begin(&ann(), "c").await;
+    let mut last = bed.updated_at(begun.task).await;
+    assert_eq!(last, START_US);
+    // The least step, or a few of them, but not the clock's time.
+    let moved = |what: &'static str, now: i64, last: &mut i64| {
+        assert!((*last + 1..*last + 10).contains(&now), "{what}: {last} to {now}");
+        *last = now;
+    };
+    let turn = bed.claim().await;
+    moved("a claim", bed.updated_at(begun.task).await, &mut last);
+    bed.clock.advance_us(-3_600_000_000);
+    bed.report(&turn, 1, vec![status(TaskState::Working, "w")], None).await;
+    moved("a status", bed.updated_at(begun.task).await, &mut last);
+    bed.report(&turn, 2, vec![chunk("a", "x", true)], None).await;
+    moved("an artifact", bed.updated_at(begun.task).await, &mut last);
+    accepted(bed.accept(&ann(), more(begun.task, "m-2")).await);
+    moved("a message", bed.updated_at(begun.task).await, &mut last);
+    bed.store.request_cancel(&ann(), begun.task, None).await.unwrap();
+    moved("a wish to cancel", bed.updated_at(begun.task).await, &mut last);
+    bed.report(&turn, 3, vec![], Some(TurnEnd::HandedBack)).await;
+    moved("a turn handed back", bed.updated_at(begun.task).await, &mut last);
+    assert!(bed.store.finish_cancel(&ann(), begun.task).await.unwrap());
+    moved("a cancel", bed.updated_at(begun.task).await, &mut last);
+    assert!(!bed.store.finish_cancel(&ann(), begun.task).await.unwrap());
+    bed.report(&turn, 4, vec![status(TaskState::Working, "")], None).await;
+    assert_eq!(bed.updated_at(begun.task).await, last, "what changes nothing moves nothing");
 }
 
 pub(super) async fn an_update_past_the_store_must_move_the_row_forward(bed: &Bed) {

@@ -25,14 +25,24 @@ pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
     }
 }
 
-/// Whether the long forms of the tests were asked for, as `make torture` does.
-pub(crate) fn torture() -> bool {
-    std::env::var_os("A2AD_TORTURE").is_some_and(|value| !value.is_empty() && value != "0")
+/// How many times over the long forms of the tests were asked for; `make torture` asks for one.
+fn torture_rounds() -> u64 {
+    let Some(value) = std::env::var_os("A2AD_TORTURE") else { return 0 };
+    let Some(value) = value.to_str() else { panic!("A2AD_TORTURE must be a number") };
+    match value {
+        "" => 0,
+        number => number.parse().expect("A2AD_TORTURE must be a number"),
+    }
 }
 
-/// More rounds for `make torture`: `short` by default.
+/// Whether the long forms of the tests were asked for, as `make torture` does.
+pub(crate) fn torture() -> bool {
+    torture_rounds() > 0
+}
+
+/// How many rounds: `short`, or `long` as often as `A2AD_TORTURE` says.
 pub(crate) fn rounds(short: u64, long: u64) -> u64 {
-    if std::env::var_os("A2AD_TORTURE").is_some() { long } else { short }
+    if torture() { long.saturating_mul(torture_rounds()) } else { short }
 }
 
 /// The seed of a random test: printed by it when it fails, and taken from `A2AD_SEED` to repeat.
