@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::contract::PROTOCOL_VERSION;
-use crate::contract::fault::{self, Fault};
+use crate::contract::fault::{self, Fault, StatusTable};
 use crate::domain::{Error, Violation};
 
 /// What a caller may read of an error. Each text is bounded, since on gRPC all of it travels in
@@ -34,8 +34,16 @@ const VIOLATIONS_MAX: usize = 8;
 const RETRY_IN: Duration = Duration::from_secs(1);
 
 impl Failure {
-    /// The row, words and details of `error`. Everything that could tell a foreign task from an
-    /// absent one is left out: both are the same bytes (ERR-09).
+    /// As [`of`](Self::of), with the statuses of `table`.
+    #[must_use]
+    pub fn in_table(error: &Error, table: StatusTable) -> Self {
+        let failure = Self::of(error);
+        Self { fault: failure.fault.in_table(table), ..failure }
+    }
+
+    /// The row, words and details of `error`, with the statuses of the present table. Everything
+    /// that could tell a foreign task from an absent one is left out: both are the same bytes
+    /// (ERR-09).
     #[must_use]
     pub fn of(error: &Error) -> Self {
         let plain = |fault: Fault| Self {

@@ -15,7 +15,7 @@ use crate::bindings::{Door, Failure, log};
 use crate::contract::fault::{self, Fault};
 use crate::contract::v1::a2a_service_server::{A2aService, A2aServiceServer};
 use crate::contract::wkt::Empty;
-use crate::contract::{ERROR_DOMAIN, v1};
+use crate::contract::{A2A_EXTENSIONS, ERROR_DOMAIN, v1};
 use crate::domain::Error;
 use crate::service::{Call, Service};
 
@@ -26,7 +26,7 @@ pub fn server(
     door: Door,
     receive_bytes_max: usize,
 ) -> InterceptedService<A2aServiceServer<Grpc>, Entrance> {
-    let server = A2aServiceServer::new(Grpc { service })
+    let server = A2aServiceServer::new(Grpc { service, door: door.clone() })
         .max_decoding_message_size(receive_bytes_max)
         .max_encoding_message_size(usize::MAX);
     InterceptedService::new(server, Entrance { door })
@@ -40,14 +40,14 @@ pub struct Entrance {
 
 impl Interceptor for Entrance {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        match self.door.enter(request.metadata().as_ref()) {
+        match self.door.enter(request.metadata().as_ref(), None) {
             Ok(call) => {
                 request.extensions_mut().insert(call);
                 Ok(request)
             }
             Err(error) => {
                 log("enter", &error);
-                Err(refusal(&error, self.door.challenge()))
+                Err(refusal(&error, &self.door))
             }
         }
     }
@@ -57,6 +57,7 @@ impl Interceptor for Entrance {
 #[derive(Debug)]
 pub struct Grpc {
     service: Service,
+    door: Door,
 }
 
 /// The call that [`Entrance`] let in, and its message.
@@ -70,12 +71,24 @@ fn open<T>(request: Request<T>) -> Result<(Call, T), Status> {
     Ok((call, message))
 }
 
-/// The outcome of `operation`, told in gRPC.
-fn close<T>(operation: &'static str, outcome: Result<T, Error>) -> Result<Response<T>, Status> {
-    outcome.map(Response::new).map_err(|error| {
-        log(operation, &error);
-        status(&error)
-    })
+impl Grpc {
+    /// The outcome of `operation`, told in gRPC, with the extensions that `call` activated.
+    fn close<T>(
+        &self,
+        operation: &'static str,
+        call: &Call,
+        outcome: Result<T, Error>,
+    ) -> Result<Response<T>, Status> {
+        let mut response = outcome.map(Response::new).map_err(|error| {
+            log(operation, &error);
+            of_failure(self.door.failure(&error), MetadataMap::new())
+        })?;
+        let activated = call.activated().and_then(|uris| uris.parse().ok());
+        if let Some(activated) = activated {
+            response.metadata_mut().insert(A2A_EXTENSIONS, activated);
+        }
+        Ok(response)
+    }
 }
 
 /// What a streaming call answers with once it is accepted; none is yet.
@@ -88,7 +101,8 @@ impl A2aService for Grpc {
         request: Request<v1::SendMessageRequest>,
     ) -> Result<Response<v1::SendMessageResponse>, Status> {
         let (call, message) = open(request)?;
-        close("SendMessage", self.service.send_message(&call, message).await)
+        let outcome = self.service.send_message(&call, message).await;
+        self.close("SendMessage", &call, outcome)
     }
 
     type SendStreamingMessageStream = Events;
@@ -99,7 +113,7 @@ impl A2aService for Grpc {
     ) -> Result<Response<Events>, Status> {
         let (call, message) = open(request)?;
         let outcome = self.service.send_streaming_message(&call, message).await;
-        close("SendStreamingMessage", outcome.map(|never| match never {}))
+        self.close("SendStreamingMessage", &call, outcome.map(|never| match never {}))
     }
 
     async fn get_task(
@@ -107,7 +121,8 @@ impl A2aService for Grpc {
         request: Request<v1::GetTaskRequest>,
     ) -> Result<Response<v1::Task>, Status> {
         let (call, message) = open(request)?;
-        close("GetTask", self.service.get_task(&call, message).await)
+        let outcome = self.service.get_task(&call, message).await;
+        self.close("GetTask", &call, outcome)
     }
 
     async fn list_tasks(
@@ -115,7 +130,8 @@ impl A2aService for Grpc {
         request: Request<v1::ListTasksRequest>,
     ) -> Result<Response<v1::ListTasksResponse>, Status> {
         let (call, message) = open(request)?;
-        close("ListTasks", self.service.list_tasks(&call, message).await)
+        let outcome = self.service.list_tasks(&call, message).await;
+        self.close("ListTasks", &call, outcome)
     }
 
     async fn cancel_task(
@@ -123,7 +139,8 @@ impl A2aService for Grpc {
         request: Request<v1::CancelTaskRequest>,
     ) -> Result<Response<v1::Task>, Status> {
         let (call, message) = open(request)?;
-        close("CancelTask", self.service.cancel_task(&call, message).await)
+        let outcome = self.service.cancel_task(&call, message).await;
+        self.close("CancelTask", &call, outcome)
     }
 
     type SubscribeToTaskStream = Events;
@@ -134,7 +151,7 @@ impl A2aService for Grpc {
     ) -> Result<Response<Events>, Status> {
         let (call, message) = open(request)?;
         let outcome = self.service.subscribe_to_task(&call, message).await;
-        close("SubscribeToTask", outcome.map(|never| match never {}))
+        self.close("SubscribeToTask", &call, outcome.map(|never| match never {}))
     }
 
     async fn create_task_push_notification_config(
@@ -143,7 +160,7 @@ impl A2aService for Grpc {
     ) -> Result<Response<v1::TaskPushNotificationConfig>, Status> {
         let (call, message) = open(request)?;
         let outcome = self.service.create_task_push_notification_config(&call, message).await;
-        close("CreateTaskPushNotificationConfig", outcome)
+        self.close("CreateTaskPushNotificationConfig", &call, outcome)
     }
 
     async fn get_task_push_notification_config(
@@ -152,7 +169,7 @@ impl A2aService for Grpc {
     ) -> Result<Response<v1::TaskPushNotificationConfig>, Status> {
         let (call, message) = open(request)?;
         let outcome = self.service.get_task_push_notification_config(&call, message).await;
-        close("GetTaskPushNotificationConfig", outcome)
+        self.close("GetTaskPushNotificationConfig", &call, outcome)
     }
 
     async fn list_task_push_notification_configs(
@@ -161,7 +178,7 @@ impl A2aService for Grpc {
     ) -> Result<Response<v1::ListTaskPushNotificationConfigsResponse>, Status> {
         let (call, message) = open(request)?;
         let outcome = self.service.list_task_push_notification_configs(&call, message).await;
-        close("ListTaskPushNotificationConfigs", outcome)
+        self.close("ListTaskPushNotificationConfigs", &call, outcome)
     }
 
     async fn delete_task_push_notification_config(
@@ -170,7 +187,7 @@ impl A2aService for Grpc {
     ) -> Result<Response<Empty>, Status> {
         let (call, message) = open(request)?;
         let outcome = self.service.delete_task_push_notification_config(&call, message).await;
-        close("DeleteTaskPushNotificationConfig", outcome)
+        self.close("DeleteTaskPushNotificationConfig", &call, outcome)
     }
 
     async fn get_extended_agent_card(
@@ -179,7 +196,7 @@ impl A2aService for Grpc {
     ) -> Result<Response<v1::AgentCard>, Status> {
         let (call, message) = open(request)?;
         let outcome = self.service.get_extended_agent_card(&call, message).await;
-        close("GetExtendedAgentCard", outcome)
+        self.close("GetExtendedAgentCard", &call, outcome)
     }
 }
 
@@ -191,10 +208,10 @@ pub fn status(error: &Error) -> Status {
 }
 
 /// As [`status`], for a caller who was not let in: with the challenge (AUTHN-04).
-fn refusal(error: &Error, challenge: Option<&'static str>) -> Status {
+fn refusal(error: &Error, door: &Door) -> Status {
     let mut metadata = MetadataMap::new();
-    let failure = Failure::of(error);
-    if let (true, Some(challenge)) = (failure.fault == fault::UNAUTHENTICATED, challenge) {
+    let failure = door.failure(error);
+    if let (true, Some(challenge)) = (failure.fault == fault::UNAUTHENTICATED, door.challenge()) {
         let mut headers = metadata.into_headers();
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
         metadata = MetadataMap::from_headers(headers);

@@ -9,37 +9,72 @@ pub mod grpc;
 use std::sync::Arc;
 
 use http::HeaderMap;
+use percent_encoding::percent_decode_str;
 
 use crate::auth::Auth;
-use crate::contract::{A2A_VERSION, PROTOCOL_VERSION};
+use crate::contract::fault::StatusTable;
+use crate::contract::{A2A_EXTENSIONS, A2A_VERSION, PROTOCOL_VERSION};
 use crate::domain::Error;
 use crate::service::Call;
 
 pub use failure::{Failure, log};
 
-/// The front door of every binding: headers in, [`Call`] out.
+/// What the bindings can be told, where the protocol leaves a choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Settings {
+    /// What a request without a version speaks (AMB-12).
+    pub missing_version: MissingVersion,
+    /// Which edition's statuses errors have.
+    pub status_table: StatusTable,
+}
+
+/// What a request without a version speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum MissingVersion {
+    /// 0.3, as the protocol says (VER-04); it is not spoken here.
+    #[default]
+    V0_3,
+    /// 1.0, for callers that set no headers.
+    V1_0,
+}
+
+/// The front door of every binding: headers in, [`Call`] out; errors out as [`Failure`]s.
 #[derive(Debug, Clone)]
 pub struct Door {
     auth: Arc<Auth>,
+    offered: Arc<[String]>,
+    settings: Settings,
 }
 
 impl Door {
-    /// Lets in whom `auth` knows.
+    /// Lets in whom `auth` knows. `offered` are the URIs of the card's extensions.
     #[must_use]
-    pub fn new(auth: Auth) -> Self {
-        Self { auth: Arc::new(auth) }
+    pub fn new(auth: Auth, offered: Vec<String>, settings: Settings) -> Self {
+        Self { auth: Arc::new(auth), offered: offered.into(), settings }
     }
 
-    /// Who calls, in which trace. Credentials are looked at first: to a stranger nothing else is
-    /// told. `a2a-extensions` is read by nobody yet: no extension is offered, and a call that
-    /// names one proceeds without it (EXT-03).
+    /// Who calls, in which trace, with which extensions. `query` is that of an HTTP request as it
+    /// came, without its `?`. Credentials are looked at first: to a stranger nothing else is told.
     ///
     /// # Errors
     /// [`Error::Unauthenticated`], [`Error::VersionNotSupported`].
-    pub fn enter(&self, headers: &HeaderMap) -> Result<Call, Error> {
+    pub fn enter(&self, headers: &HeaderMap, query: Option<&str>) -> Result<Call, Error> {
         let caller = self.auth.caller(headers)?;
-        check_version(headers)?;
-        Ok(Call { caller, trace: traceparent(headers) })
+        check_version(headers, query, self.settings.missing_version)?;
+        let extensions = self.activated(headers);
+        Ok(Call { caller, trace: traceparent(headers), extensions })
+    }
+
+    /// `error` as callers of this server read it.
+    #[must_use]
+    pub fn failure(&self, error: &Error) -> Failure {
+        Failure::in_table(error, self.settings.status_table)
+    }
+
+    /// Which edition's statuses errors have.
+    #[must_use]
+    pub fn status_table(&self) -> StatusTable {
+        self.settings.status_table
     }
 
     /// What a refused caller is asked for, as in `WWW-Authenticate`.
@@ -47,26 +82,64 @@ impl Door {
     pub fn challenge(&self) -> Option<&'static str> {
         self.auth.challenge()
     }
+
+    /// The offered extensions that a request names, in the card's order. Others are ignored, and
+    /// so is every other version of one, which has another URI (EXT-03, EXT-04). URIs are compared
+    /// byte by byte.
+    fn activated(&self, headers: &HeaderMap) -> Vec<String> {
+        if self.offered.is_empty() || !headers.contains_key(A2A_EXTENSIONS) {
+            return Vec::new();
+        }
+        let asked: Vec<_> = values(headers, A2A_EXTENSIONS).collect();
+        self.offered.iter().filter(|uri| asked.contains(&uri.as_str())).cloned().collect()
+    }
 }
 
-/// Holds a request to the version spoken here (VER-01 to VER-07). Entries and comma-separated
-/// values count alike (SP-05); all that are named must be spoken, none at all is 0.3.
+/// The values of a service parameter: entries and comma-separated values count alike, blanks and
+/// empty ones do not (SP-05).
+fn values<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a str> {
+    let texts = headers.get_all(name).into_iter().map(|v| v.to_str().unwrap_or("(not text)"));
+    texts.flat_map(|text| text.split(',')).map(str::trim).filter(|value| !value.is_empty())
+}
+
+/// Holds a request to the version spoken here (VER-01 to VER-07).
+///
+/// All versions that its headers name must be spoken; if they name none, those of its query; if
+/// that names none either, the one that `missing` says.
 ///
 /// # Errors
 /// [`Error::VersionNotSupported`].
-pub fn check_version(headers: &HeaderMap) -> Result<(), Error> {
-    let mut asked = Vec::new();
-    for value in headers.get_all(A2A_VERSION) {
-        let text = value.to_str().unwrap_or("(not text)");
-        asked.extend(text.split(',').map(str::trim).filter(|version| !version.is_empty()));
+pub fn check_version(
+    headers: &HeaderMap,
+    query: Option<&str>,
+    missing: MissingVersion,
+) -> Result<(), Error> {
+    let not_spoken =
+        |asked: &str| Error::VersionNotSupported { asked: asked.chars().take(32).collect() };
+    let mut named = values(headers, A2A_VERSION).peekable();
+    if named.peek().is_some() {
+        return named.find(|version| !is_spoken(version)).map_or(Ok(()), |v| Err(not_spoken(v)));
     }
-    if asked.is_empty() {
-        return Err(Error::VersionNotSupported { asked: "0.3".to_owned() });
-    }
-    match asked.iter().find(|version| !is_spoken(version)) {
-        Some(other) => Err(Error::VersionNotSupported { asked: other.chars().take(32).collect() }),
+    let in_query = query.map_or_else(Vec::new, versions_in);
+    match in_query.iter().find(|version| !is_spoken(version)) {
+        Some(other) => Err(not_spoken(other)),
+        None if in_query.is_empty() && missing == MissingVersion::V0_3 => Err(not_spoken("0.3")),
         None => Ok(()),
     }
+}
+
+/// The versions that a query names: its parameter `A2A-Version`, in any case (VER-06, SP-01).
+fn versions_in(query: &str) -> Vec<String> {
+    let mut versions = Vec::new();
+    for pair in query.split('&') {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if name.eq_ignore_ascii_case(A2A_VERSION) {
+            let value = percent_decode_str(value).decode_utf8_lossy();
+            let named = value.split(',').map(str::trim).filter(|version| !version.is_empty());
+            versions.extend(named.map(str::to_owned));
+        }
+    }
+    versions
 }
 
 /// Whether `version` is ours, with or without a patch number.
@@ -95,7 +168,11 @@ mod tests {
         for value in values {
             headers.append(A2A_VERSION, value.parse().unwrap());
         }
-        match check_version(&headers) {
+        told(check_version(&headers, None, MissingVersion::V0_3))
+    }
+
+    fn told(outcome: Result<(), Error>) -> Option<String> {
+        match outcome {
             Err(Error::VersionNotSupported { asked }) => Some(asked),
             other => other.map(|()| None).unwrap(),
         }
@@ -122,6 +199,70 @@ mod tests {
         }
         assert_eq!(asked(&["1.0, 0.3"]).as_deref(), Some("0.3"));
         assert_eq!(asked(&[&"9".repeat(1000)]).map(|text| text.len()), Some(32));
+    }
+
+    #[test]
+    fn the_query_counts_where_the_headers_name_no_version() {
+        let none = HeaderMap::new();
+        let query = |text: &str| told(check_version(&none, Some(text), MissingVersion::V0_3));
+        for good in [
+            "A2A-Version=1.0",
+            "x=1&a2a-version=1.0.1",
+            "A2A-Version=1%2E0,",
+            "A2A-Version=&A2A-Version=1.0",
+        ] {
+            assert_eq!(query(good), None, "{good}");
+        }
+        for (bad, asked) in [
+            ("A2A-Version=0.3", "0.3"),
+            ("A2A-Version", "0.3"),
+            ("version=1.0", "0.3"),
+            ("A2A-Version=%FF", "\u{fffd}"),
+            ("a2a-version=1.0&A2A-VERSION=2", "2"),
+        ] {
+            assert_eq!(query(bad).as_deref(), Some(asked), "{bad}");
+        }
+        let mut headers = HeaderMap::new();
+        headers.insert(A2A_VERSION, "1.0".parse().unwrap());
+        assert!(check_version(&headers, Some("A2A-Version=0.3"), MissingVersion::V0_3).is_ok());
+        headers.insert(A2A_VERSION, "0.3".parse().unwrap());
+        assert!(check_version(&headers, Some("A2A-Version=1.0"), MissingVersion::V0_3).is_err());
+    }
+
+    #[test]
+    fn a_missing_version_is_what_the_settings_say() {
+        let with = |text: Option<&str>, missing| {
+            let mut headers = HeaderMap::new();
+            if let Some(text) = text {
+                headers.insert(A2A_VERSION, text.parse().unwrap());
+            }
+            told(check_version(&headers, None, missing))
+        };
+        for none in [None, Some(""), Some(",")] {
+            assert_eq!(with(none, MissingVersion::V1_0), None);
+            assert_eq!(with(none, MissingVersion::V0_3).as_deref(), Some("0.3"));
+        }
+        assert_eq!(with(Some("0.3"), MissingVersion::V1_0).as_deref(), Some("0.3"));
+    }
+
+    #[test]
+    fn extensions_that_are_offered_and_named_are_activated() {
+        let (one, two) = ("https://x.example/one/v1", "https://x.example/two/v1");
+        let door = Door::new(Auth::None, vec![one.to_owned(), two.to_owned()], Settings::default());
+        let activated = |values: &[&str]| {
+            let mut headers = HeaderMap::new();
+            headers.insert(A2A_VERSION, "1.0".parse().unwrap());
+            for value in values {
+                headers.append(A2A_EXTENSIONS, value.parse().unwrap());
+            }
+            door.enter(&headers, None).unwrap().extensions
+        };
+        assert_eq!(activated(&[]), [""; 0]);
+        assert_eq!(activated(&[two]), [two]);
+        assert_eq!(activated(&[&format!(" {two},,{one} ,{two}")]), [one, two], "each once");
+        assert_eq!(activated(&[two, one]), [one, two], "entries count as values do");
+        let other = ["https://x.example/one/v2", "https://x.example/ONE/v1", "one", ""];
+        assert_eq!(activated(&other), [""; 0], "no other version, no other case");
     }
 
     #[test]

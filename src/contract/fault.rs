@@ -1,8 +1,9 @@
 //! The protocol's table of errors: one row for each way a call can fail, with its name and number
 //! on every binding.
 //!
-//! The rows are those of A2A 1.0.1. A row without a reason travels without `ErrorInfo`: clients
-//! map it by its code and would take an unknown reason for an internal error.
+//! The rows are those of A2A 1.0.1; [`Fault::in_table`] gives those of 1.0.0, which differ in six
+//! statuses. A row without a reason travels without `ErrorInfo`: clients map it by its code and
+//! would take an unknown reason for an internal error.
 
 /// One row of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +18,41 @@ pub struct Fault {
     pub jsonrpc: i32,
     /// A message for people where nothing better is known.
     pub text: &'static str,
+}
+
+/// Which edition of the protocol fixes the statuses. Reasons and JSON-RPC codes are the same in
+/// all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StatusTable {
+    /// The first edition of 1.0.
+    V1_0_0,
+    /// The present one.
+    #[default]
+    V1_0_1,
+}
+
+impl Fault {
+    /// This row as `table` has it.
+    #[must_use]
+    pub fn in_table(mut self, table: StatusTable) -> Self {
+        if table == StatusTable::V1_0_1 {
+            return self;
+        }
+        let is = |row: Self| self.reason == row.reason;
+        if is(PUSH_NOTIFICATION_NOT_SUPPORTED)
+            || is(UNSUPPORTED_OPERATION)
+            || is(VERSION_NOT_SUPPORTED)
+        {
+            self.grpc = 12;
+        } else if is(TASK_NOT_CANCELABLE) {
+            self.http = 409;
+        } else if is(CONTENT_TYPE_NOT_SUPPORTED) {
+            self.http = 415;
+        } else if is(INVALID_AGENT_RESPONSE) {
+            self.http = 502;
+        }
+        self
+    }
 }
 
 const fn a2a(
@@ -104,3 +140,33 @@ pub const RESOURCE_EXHAUSTED: Fault = plain(-32603, 8, 429, "Too many requests")
 
 /// The caller's time ran out first.
 pub const DEADLINE_EXCEEDED: Fault = plain(-32603, 4, 504, "Deadline exceeded");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_edition_differs_in_six_statuses() {
+        let of = |fault: Fault| {
+            let old = fault.in_table(StatusTable::V1_0_0);
+            assert_eq!(fault.in_table(StatusTable::V1_0_1), fault);
+            assert_eq!(
+                (old.reason, old.jsonrpc, old.text),
+                (fault.reason, fault.jsonrpc, fault.text)
+            );
+            (old.grpc, old.http)
+        };
+        assert_eq!(of(TASK_NOT_FOUND), (5, 404));
+        assert_eq!(of(TASK_NOT_CANCELABLE), (9, 409));
+        assert_eq!(of(PUSH_NOTIFICATION_NOT_SUPPORTED), (12, 400));
+        assert_eq!(of(UNSUPPORTED_OPERATION), (12, 400));
+        assert_eq!(of(CONTENT_TYPE_NOT_SUPPORTED), (3, 415));
+        assert_eq!(of(INVALID_AGENT_RESPONSE), (13, 502));
+        assert_eq!(of(EXTENDED_AGENT_CARD_NOT_CONFIGURED), (9, 400));
+        assert_eq!(of(EXTENSION_SUPPORT_REQUIRED), (9, 400));
+        assert_eq!(of(VERSION_NOT_SUPPORTED), (12, 400));
+        for common in [INVALID_JSON, INVALID_PARAMS, UNAVAILABLE, PERMISSION_DENIED] {
+            assert_eq!(of(common), (common.grpc, common.http));
+        }
+    }
+}

@@ -18,6 +18,7 @@ use crate::server::open::{OpenError, Place};
 use crate::server::page_keys;
 use crate::server::running::{Parts, Server};
 use crate::server::signals::Signals;
+use crate::service::offers::Offers;
 use crate::service::{self, Service};
 use crate::store::Store;
 
@@ -243,7 +244,9 @@ impl Builder {
         };
         let tokens = PageTokens::new(keys, self.page_token_lifetime);
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock));
-        let service = Service::start(Arc::clone(&store), self.agent, tokens, clock, self.settings);
+        let offers = Offers::new(self.agent.card(), None);
+        let service =
+            Service::start(Arc::clone(&store), self.agent, offers, tokens, clock, self.settings);
         let parts = Parts {
             service,
             store,

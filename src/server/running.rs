@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::agent::Agent;
 use crate::auth::Auth;
-use crate::bindings::Door;
+use crate::bindings::{self, Door};
 use crate::config::Tls;
 use crate::config::file::Limits;
 use crate::server::accept::{self, Acceptor, Stop};
@@ -71,11 +71,12 @@ impl Server {
         let Parts { service, store, auth, tls, limits, public_address, drain_delay, grace } = parts;
         let bound = local(&listener)?;
         let address = Address::new(public_address.as_deref(), bound);
-        let card = Card::new(service.card(), &auth, address);
+        let card = Card::new(service.offers().card().clone(), &auth, address);
         let (stop, stop_admin) = (Stop::default(), Stop::default());
         let accepting = stop.accepting.clone();
+        let door = Door::new(auth, service.offers().extensions(), bindings::Settings::default());
         let (app, reporter) =
-            app(service.clone(), Door::new(auth), card, limits.receive_bytes, accepting).await?;
+            app(service.clone(), door, card, limits.receive_bytes, accepting).await?;
         let limits = accept::Limits {
             connections_max: limits.connections,
             streams_max: limits.streams_per_connection,

@@ -6,6 +6,7 @@
 
 mod cancel;
 mod housekeeping;
+pub mod offers;
 mod read;
 mod runner;
 mod runners;
@@ -30,6 +31,7 @@ use crate::domain::{Caller, Clock, Error, Scope, Tenant};
 use crate::store::Store;
 
 use cancel::Cancels;
+use offers::{Offers, RequireExtensions};
 use runners::Runners;
 
 pub use settings::{Dedupe, Limits, Settings};
@@ -41,6 +43,16 @@ pub struct Call {
     pub caller: Caller,
     /// The W3C `traceparent` of the call.
     pub trace: Option<String>,
+    /// The extensions that the call names and the card offers, each once.
+    pub extensions: Vec<String>,
+}
+
+impl Call {
+    /// What was activated, as in the answer's `A2A-Extensions` (EXT-06); `None` if nothing was.
+    #[must_use]
+    pub fn activated(&self) -> Option<String> {
+        (!self.extensions.is_empty()).then(|| self.extensions.join(", "))
+    }
 }
 
 /// The service. Clones are the same service.
@@ -51,7 +63,7 @@ pub struct Service {
 
 struct Inner {
     store: Arc<dyn Store>,
-    agent: Arc<dyn Agent>,
+    offers: Offers,
     /// The media types that the agent takes, in lower case.
     input_modes: Vec<String>,
     page_tokens: PageTokens,
@@ -70,30 +82,26 @@ impl fmt::Debug for Service {
 }
 
 impl Service {
-    /// Starts the service and its loops.
+    /// Starts the service and its loops. What `offers` says is offered is what is not refused.
     #[must_use]
     pub fn start(
         store: Arc<dyn Store>,
         agent: Arc<dyn Agent>,
+        offers: Offers,
         page_tokens: PageTokens,
         clock: Arc<dyn Clock>,
         settings: Settings,
     ) -> Self {
         let tasks = TaskTracker::new();
         let drain = CancellationToken::new();
-        let input_modes = validate::input_modes(&agent.card());
-        let runners = Runners::start(
-            Arc::clone(&store),
-            Arc::clone(&agent),
-            &settings,
-            tasks.clone(),
-            drain.clone(),
-        );
+        let input_modes = validate::input_modes(offers.card());
+        let runners =
+            Runners::start(Arc::clone(&store), agent, &settings, tasks.clone(), drain.clone());
         housekeeping::start(&store, &settings, &tasks, &drain);
         tasks.close();
         let inner = Inner {
             store,
-            agent,
+            offers,
             input_modes,
             page_tokens,
             clock,
@@ -106,18 +114,10 @@ impl Service {
         Self { inner: Arc::new(inner) }
     }
 
-    /// The agent's card, with the capabilities that this server has. Interfaces are filled in by
-    /// whoever knows the address.
+    /// What this service offers.
     #[must_use]
-    pub fn card(&self) -> v1::AgentCard {
-        let mut card = self.inner.agent.card();
-        card.capabilities = Some(v1::AgentCapabilities {
-            streaming: Some(false),
-            push_notifications: Some(false),
-            extended_agent_card: Some(false),
-            extensions: Vec::new(),
-        });
-        card
+    pub fn offers(&self) -> &Offers {
+        &self.inner.offers
     }
 
     /// Takes no new work: waiting callers are told to try again, no turn is claimed any more.
@@ -146,6 +146,7 @@ impl Service {
         call: &Call,
         request: v1::SendMessageRequest,
     ) -> Result<v1::SendMessageResponse, Error> {
+        self.inner.offers.required_extensions(call)?;
         self.inner.send_message(call, request).await
     }
 
@@ -158,6 +159,7 @@ impl Service {
         call: &Call,
         request: v1::GetTaskRequest,
     ) -> Result<v1::Task, Error> {
+        self.inner.may_leave_out_extensions(call)?;
         self.inner.get_task(call, request).await
     }
 
@@ -170,6 +172,7 @@ impl Service {
         call: &Call,
         request: v1::ListTasksRequest,
     ) -> Result<v1::ListTasksResponse, Error> {
+        self.inner.may_leave_out_extensions(call)?;
         self.inner.list_tasks(call, request).await
     }
 
@@ -182,6 +185,7 @@ impl Service {
         call: &Call,
         request: v1::CancelTaskRequest,
     ) -> Result<v1::Task, Error> {
+        self.inner.may_leave_out_extensions(call)?;
         self.inner.cancel_task(call, request).await
     }
 
@@ -191,9 +195,11 @@ impl Service {
     /// Always [`Error::Unsupported`].
     pub async fn send_streaming_message(
         &self,
-        _call: &Call,
+        call: &Call,
         _request: v1::SendMessageRequest,
     ) -> Result<Infallible, Error> {
+        self.inner.offers.streaming()?;
+        self.inner.offers.required_extensions(call)?;
         Err(no_streaming())
     }
 
@@ -203,9 +209,11 @@ impl Service {
     /// Always [`Error::Unsupported`].
     pub async fn subscribe_to_task(
         &self,
-        _call: &Call,
+        call: &Call,
         _request: v1::SubscribeToTaskRequest,
     ) -> Result<Infallible, Error> {
+        self.inner.offers.streaming()?;
+        self.inner.may_leave_out_extensions(call)?;
         Err(no_streaming())
     }
 
@@ -215,9 +223,11 @@ impl Service {
     /// Always [`Error::PushNotSupported`].
     pub async fn create_task_push_notification_config(
         &self,
-        _call: &Call,
+        call: &Call,
         _request: v1::TaskPushNotificationConfig,
     ) -> Result<v1::TaskPushNotificationConfig, Error> {
+        self.inner.offers.push_notifications()?;
+        self.inner.may_leave_out_extensions(call)?;
         Err(Error::PushNotSupported)
     }
 
@@ -227,9 +237,11 @@ impl Service {
     /// Always [`Error::PushNotSupported`].
     pub async fn get_task_push_notification_config(
         &self,
-        _call: &Call,
+        call: &Call,
         _request: v1::GetTaskPushNotificationConfigRequest,
     ) -> Result<v1::TaskPushNotificationConfig, Error> {
+        self.inner.offers.push_notifications()?;
+        self.inner.may_leave_out_extensions(call)?;
         Err(Error::PushNotSupported)
     }
 
@@ -239,9 +251,11 @@ impl Service {
     /// Always [`Error::PushNotSupported`].
     pub async fn list_task_push_notification_configs(
         &self,
-        _call: &Call,
+        call: &Call,
         _request: v1::ListTaskPushNotificationConfigsRequest,
     ) -> Result<v1::ListTaskPushNotificationConfigsResponse, Error> {
+        self.inner.offers.push_notifications()?;
+        self.inner.may_leave_out_extensions(call)?;
         Err(Error::PushNotSupported)
     }
 
@@ -251,22 +265,29 @@ impl Service {
     /// Always [`Error::PushNotSupported`].
     pub async fn delete_task_push_notification_config(
         &self,
-        _call: &Call,
+        call: &Call,
         _request: v1::DeleteTaskPushNotificationConfigRequest,
     ) -> Result<Empty, Error> {
+        self.inner.offers.push_notifications()?;
+        self.inner.may_leave_out_extensions(call)?;
         Err(Error::PushNotSupported)
     }
 
-    /// The extended card is not offered yet (CAP-05).
+    /// GetExtendedAgentCard: what callers with credentials are told beside the public card
+    /// (CAP-05, XCARD-01 to XCARD-07). It is the same for all of them.
     ///
     /// # Errors
-    /// Always [`Error::Unsupported`].
+    /// [`Error::Unsupported`] when the card does not offer one,
+    /// [`Error::ExtendedCardNotConfigured`], [`Error::Unauthenticated`]; [`Error::Forbidden`] for a
+    /// tenant that is not the caller's.
     pub async fn get_extended_agent_card(
         &self,
-        _call: &Call,
-        _request: v1::GetExtendedAgentCardRequest,
+        call: &Call,
+        request: v1::GetExtendedAgentCardRequest,
     ) -> Result<v1::AgentCard, Error> {
-        Err(Error::Unsupported("there is no extended agent card".to_owned()))
+        let card = self.inner.offers.extended(call)?;
+        Inner::scope(call, &request.tenant)?;
+        Ok(card)
     }
 }
 
@@ -275,6 +296,15 @@ fn no_streaming() -> Error {
 }
 
 impl Inner {
+    /// For calls that need not name the extensions which the card requires, unless the settings
+    /// say so (AMB-11).
+    fn may_leave_out_extensions(&self, call: &Call) -> Result<(), Error> {
+        match self.settings.require_extensions {
+            RequireExtensions::Sends => Ok(()),
+            RequireExtensions::All => self.offers.required_extensions(call),
+        }
+    }
+
     /// Runs a write on the service's own tasks, so that it ends as it should also when the caller
     /// leaves, and a shutdown waits for it.
     async fn to_its_end<T: Send + 'static>(

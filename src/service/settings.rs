@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::service::offers::RequireExtensions;
+
 /// When the same message counts as sent again (AMB-39).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Dedupe {
@@ -73,6 +75,8 @@ pub struct Settings {
     pub history_default: u32,
     /// Messages of history in listings when none are asked for.
     pub list_history_default: u32,
+    /// Which calls must name the extensions that the card requires.
+    pub require_extensions: RequireExtensions,
     /// Sizes.
     pub limits: Limits,
 }
@@ -93,6 +97,7 @@ impl Default for Settings {
             poll: Duration::from_secs(1),
             history_default: 100,
             list_history_default: 0,
+            require_extensions: RequireExtensions::Sends,
             limits: Limits::default(),
         }
     }

@@ -13,6 +13,7 @@ use a2ad::contract::v1::{self, TaskState};
 use a2ad::contract::wkt::Struct;
 use a2ad::domain::page::{KeyRing, PageTokens};
 use a2ad::domain::{Caller, Clock, Error, Principal, SystemClock, Tenants};
+use a2ad::service::offers::Offers;
 use a2ad::service::{Call, Service, Settings};
 use a2ad::store::Store;
 use a2ad::store::sqlite::{self, Location, Sqlite};
@@ -279,9 +280,11 @@ impl Bench {
         turns: mpsc::Receiver<Puppet>,
         settings: Settings,
     ) -> Self {
+        let offers = Offers::new(agent.card(), None);
         let service = Service::start(
             Arc::clone(&store),
             agent,
+            offers,
             tokens(),
             Arc::<Moved>::clone(&clock),
             settings,
@@ -405,13 +408,13 @@ impl Canceling {
 }
 
 pub(crate) fn anybody() -> Call {
-    Call { caller: Caller::anonymous(), trace: None }
+    Call { caller: Caller::anonymous(), trace: None, extensions: Vec::new() }
 }
 
 /// A caller with a principal of its own, for whom repeats are recognised.
 pub(crate) fn named(name: &str) -> Call {
     let principal = Principal::parse("principal", &format!("key:{name}")).unwrap();
-    Call { caller: Caller::new(principal, Tenants::Any), trace: None }
+    Call { extensions: Vec::new(), caller: Caller::new(principal, Tenants::Any), trace: None }
 }
 
 pub(crate) fn task(response: v1::SendMessageResponse) -> v1::Task {

@@ -450,7 +450,7 @@ async fn what_is_not_offered_is_said_before_anything_is_looked_up() {
     assert!(matches!(created, Err(Error::PushNotSupported)));
     let card = service.get_extended_agent_card(&call, v1::GetExtendedAgentCardRequest::default());
     assert!(matches!(card.await, Err(Error::Unsupported(_))));
-    let capabilities = service.card().capabilities.unwrap();
+    let capabilities = service.offers().card().capabilities.clone().unwrap();
     assert_eq!(capabilities.streaming, Some(false));
     assert_eq!(capabilities.push_notifications, Some(false));
 }

@@ -1,0 +1,209 @@
+//! What the agent card offers, and so what is refused (CAP-01 to CAP-07).
+//!
+//! A capability that a card leaves open is what this server can do; one that it denies is refused,
+//! whether or not the server could; and one that it claims is held to be true, so a card that
+//! claims what the server cannot do is refused before it is served.
+
+use crate::contract::v1;
+use crate::domain::Error;
+use crate::service::Call;
+
+/// Whether this server streams.
+pub const STREAMING: bool = false;
+/// Whether this server calls webhooks.
+pub const PUSH_NOTIFICATIONS: bool = false;
+
+/// The extensions that this server itself has, beside those of an agent's card.
+#[must_use]
+pub fn own_extensions() -> Vec<v1::AgentExtension> {
+    Vec::new()
+}
+
+/// Which calls must name the extensions that the card requires (AMB-11).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RequireExtensions {
+    /// SendMessage and SendStreamingMessage.
+    #[default]
+    Sends,
+    /// All but GetExtendedAgentCard, which says what is required.
+    All,
+}
+
+/// What is offered: the card, completed, and the extended one if there is one.
+#[derive(Debug, Clone, Default)]
+pub struct Offers {
+    card: v1::AgentCard,
+    extended: Option<v1::AgentCard>,
+    required: Vec<String>,
+}
+
+impl Offers {
+    /// What `card` says, completed with what this server can do. `extended` is for callers with
+    /// credentials.
+    #[must_use]
+    pub fn new(card: v1::AgentCard, extended: Option<v1::AgentCard>) -> Self {
+        let is_extended = extended.is_some();
+        let card = completed(card, is_extended);
+        let extended = extended.map(|extended| completed(extended, is_extended));
+        let extensions = card.capabilities.iter().flat_map(|of| &of.extensions);
+        let required = extensions.filter(|one| one.required).map(|one| one.uri.clone()).collect();
+        Self { card, extended, required }
+    }
+
+    /// The public card.
+    #[must_use]
+    pub fn card(&self) -> &v1::AgentCard {
+        &self.card
+    }
+
+    /// The URIs of all extensions of both cards.
+    #[must_use]
+    pub fn extensions(&self) -> Vec<String> {
+        let cards = std::iter::once(&self.card).chain(&self.extended);
+        let capabilities = cards.filter_map(|card| card.capabilities.as_ref());
+        let mut uris: Vec<String> = Vec::new();
+        for extension in capabilities.flat_map(|of| &of.extensions) {
+            if !uris.contains(&extension.uri) {
+                uris.push(extension.uri.clone());
+            }
+        }
+        uris
+    }
+
+    fn has(&self, capability: impl Fn(&v1::AgentCapabilities) -> Option<bool>) -> bool {
+        self.card.capabilities.as_ref().and_then(capability).unwrap_or(false)
+    }
+
+    /// Whether streaming is offered (CAP-04). It comes before any look at a task (CAP-07).
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`].
+    pub(super) fn streaming(&self) -> Result<(), Error> {
+        let refused = || "streaming is not supported; the agent card says so".to_owned();
+        if self.has(|of| of.streaming) { Ok(()) } else { Err(Error::Unsupported(refused())) }
+    }
+
+    /// Whether webhooks are offered (CAP-02, CAP-03).
+    ///
+    /// # Errors
+    /// [`Error::PushNotSupported`].
+    pub(super) fn push_notifications(&self) -> Result<(), Error> {
+        if self.has(|of| of.push_notifications) { Ok(()) } else { Err(Error::PushNotSupported) }
+    }
+
+    /// The extended card, for a caller with credentials (CAP-05, XCARD-01 to XCARD-04).
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] when the card does not offer it,
+    /// [`Error::ExtendedCardNotConfigured`] when there is none, [`Error::Unauthenticated`].
+    pub(super) fn extended(&self, call: &Call) -> Result<v1::AgentCard, Error> {
+        if !self.has(|of| of.extended_agent_card) {
+            return Err(Error::Unsupported("there is no extended agent card".to_owned()));
+        }
+        if call.caller.is_anonymous() {
+            let needed = "the extended agent card is for callers with credentials".to_owned();
+            return Err(Error::Unauthenticated(needed));
+        }
+        self.extended.clone().ok_or(Error::ExtendedCardNotConfigured)
+    }
+
+    /// Whether `call` names every extension that the card requires (CAP-06, EXT-05).
+    ///
+    /// # Errors
+    /// [`Error::ExtensionRequired`] with the first that is missing.
+    pub(super) fn required_extensions(&self, call: &Call) -> Result<(), Error> {
+        match self.required.iter().find(|uri| !call.extensions.contains(uri)) {
+            Some(missing) => Err(Error::ExtensionRequired(missing.clone())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// `card` with the capabilities that it leaves open, and this server's own extensions.
+fn completed(mut card: v1::AgentCard, extended: bool) -> v1::AgentCard {
+    let capabilities = card.capabilities.get_or_insert_default();
+    capabilities.streaming.get_or_insert(STREAMING);
+    capabilities.push_notifications.get_or_insert(PUSH_NOTIFICATIONS);
+    capabilities.extended_agent_card.get_or_insert(extended);
+    for own in own_extensions() {
+        if !capabilities.extensions.iter().any(|known| known.uri == own.uri) {
+            capabilities.extensions.push(own);
+        }
+    }
+    card
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{Caller, Principal, Tenants};
+
+    fn call(extensions: &[&str]) -> Call {
+        let extensions = extensions.iter().map(|&uri| uri.to_owned()).collect();
+        Call { caller: Caller::anonymous(), trace: None, extensions }
+    }
+
+    fn offers(capabilities: v1::AgentCapabilities, extended: Option<v1::AgentCard>) -> Offers {
+        let capabilities = Some(capabilities);
+        Offers::new(v1::AgentCard { capabilities, ..Default::default() }, extended)
+    }
+
+    #[test]
+    fn a_card_denies_what_the_server_could_do() {
+        let denies = v1::AgentCapabilities {
+            streaming: Some(false),
+            push_notifications: Some(false),
+            extended_agent_card: Some(false),
+            extensions: Vec::new(),
+        };
+        let offers = offers(denies, Some(v1::AgentCard::default()));
+        assert!(matches!(offers.streaming(), Err(Error::Unsupported(_))));
+        assert!(matches!(offers.push_notifications(), Err(Error::PushNotSupported)));
+        assert!(matches!(offers.extended(&call(&[])), Err(Error::Unsupported(_))));
+    }
+
+    #[test]
+    fn a_card_that_leaves_it_open_says_what_the_server_can_do() {
+        let offers = offers(v1::AgentCapabilities::default(), None);
+        assert_eq!(offers.streaming().is_ok(), STREAMING);
+        assert_eq!(offers.push_notifications().is_ok(), PUSH_NOTIFICATIONS);
+        assert!(matches!(offers.extended(&call(&[])), Err(Error::Unsupported(_))));
+    }
+
+    #[test]
+    fn the_extended_card_is_for_callers_with_credentials() {
+        let principal = Principal::parse("principal", "key:ann").unwrap();
+        let ann = Call { caller: Caller::new(principal, Tenants::Any), ..call(&[]) };
+        let extended = v1::AgentCard { name: "more".to_owned(), ..Default::default() };
+        let offered = offers(v1::AgentCapabilities::default(), Some(extended));
+        assert!(matches!(offered.extended(&call(&[])), Err(Error::Unauthenticated(_))));
+        assert_eq!(offered.extended(&ann).unwrap().name, "more");
+
+        let claims =
+            v1::AgentCapabilities { extended_agent_card: Some(true), ..Default::default() };
+        let claimed = offers(claims, None);
+        assert!(matches!(claimed.extended(&ann), Err(Error::ExtendedCardNotConfigured)));
+    }
+
+    #[test]
+    fn every_required_extension_must_be_named() {
+        let extension = |uri: &str, required| v1::AgentExtension {
+            uri: uri.to_owned(),
+            required,
+            ..Default::default()
+        };
+        let capabilities = v1::AgentCapabilities {
+            extensions: vec![extension("a", true), extension("b", false), extension("c", true)],
+            ..Default::default()
+        };
+        let offers = offers(capabilities, None);
+        let missing = |call: &Call| match offers.required_extensions(call) {
+            Ok(()) => String::new(),
+            Err(Error::ExtensionRequired(uri)) => uri,
+            Err(other) => panic!("{other:?}"),
+        };
+        assert_eq!(missing(&call(&[])), "a");
+        assert_eq!(missing(&call(&["a", "b"])), "c");
+        assert_eq!(missing(&call(&["c", "a"])), "");
+    }
+}
