@@ -7,8 +7,6 @@
 //! | 64 | the arguments cannot be read |
 //! | 78 | the settings are wrong or unsafe |
 
-use std::error::Error;
-use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
@@ -17,6 +15,7 @@ use clap::Parser;
 use a2ad::config::cli::{Cli, Command, Keys};
 use a2ad::config::{AuthMode, Checked, Config, LogForm, StoreArgs, StoreKind};
 use a2ad::contract::DESCRIPTOR_SET;
+use a2ad::domain::error::chain;
 use a2ad::domain::page::KeyRing;
 use a2ad::server::{Builder, Place, Signals};
 use a2ad::store::migrate::{self, Dialect};
@@ -67,17 +66,6 @@ fn main() -> ExitCode {
 fn complain(text: &str) {
     // Where nobody reads, nobody can be told.
     drop(writeln!(io::stderr(), "a2ad: {text}"));
-}
-
-/// An error and its causes, each once.
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let _ = write!(text, ": {error}");
-        cause = error.source();
-    }
-    text
 }
 
 fn run(command: Command) -> Result<ExitCode, Failure> {

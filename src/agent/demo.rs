@@ -56,14 +56,20 @@ impl Agent for Demo {
         let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((&text, ""));
         match (word, rest.trim()) {
             ("ask", question) => Ok(handle.ask(or(question, "What would you like?")).await?),
-            ("slow", seconds) => slow(handle, &turn, number(seconds)?).await,
+            ("slow", seconds) => match number(seconds) {
+                Some(seconds) => slow(handle, &turn, seconds).await,
+                None => how_long(handle, word).await,
+            },
             ("fail", why) => Ok(handle.fail(or(why, "asked to fail")).await?),
             ("reject", why) => Ok(handle.reject(or(why, "asked to reject")).await?),
             ("auth", "") => {
                 let text = "Authorize this out of band, then send any message.";
                 Ok(handle.say_status(TaskState::AuthRequired, text).await?)
             }
-            ("auth", seconds) => auth(handle, number(seconds)?).await,
+            ("auth", seconds) => match number(seconds) {
+                Some(seconds) => auth(handle, seconds).await,
+                None => how_long(handle, word).await,
+            },
             ("reply", words) => {
                 let parts = vec![text_part(or(words, "hello"))];
                 Ok(handle.reply(v1::Message { parts, ..Default::default() }).await?)
@@ -82,10 +88,14 @@ fn or<'a>(text: &'a str, default: &'a str) -> &'a str {
     if text.is_empty() { default } else { text }
 }
 
-fn number(text: &str) -> Result<u64, AgentError> {
-    let seconds = text.parse().ok().filter(|seconds| *seconds <= SECONDS_MAX);
-    let wrong = || AgentError::new(format!("say how many seconds, from 0 to {SECONDS_MAX}"));
-    seconds.ok_or_else(wrong)
+fn number(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|seconds| *seconds <= SECONDS_MAX)
+}
+
+/// What the client got wrong is no error of the agent: another attempt would read the same words.
+async fn how_long(handle: &mut TurnHandle, word: &str) -> Result<(), AgentError> {
+    let why = format!("say how many seconds, from 0 to {SECONDS_MAX}: {word} 3");
+    Ok(handle.reject(&why).await?)
 }
 
 fn artifact(parts: Vec<v1::Part>) -> v1::Artifact {

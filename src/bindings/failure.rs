@@ -1,11 +1,11 @@
 //! An [`Error`] as every binding tells it: the protocol's row, the words, and the details.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::contract::PROTOCOL_VERSION;
 use crate::contract::fault::{self, Fault, StatusTable};
+use crate::domain::error::chain;
 use crate::domain::{Error, Violation};
 
 /// What a caller may read of an error. Each text is bounded, since on gRPC all of it travels in
@@ -143,16 +143,6 @@ pub fn log(operation: &'static str, error: &Error) {
             );
         }
     }
-}
-
-fn chain(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        let _ = write!(text, ": {error}");
-        cause = error.source();
-    }
-    text
 }
 
 /// At most `max` bytes of `text`, at a character's edge, and a sign that something is missing.

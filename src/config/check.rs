@@ -55,22 +55,26 @@ impl Config {
         self.store.check(&mut problems);
         self.check_reach(&mut problems);
         self.check_times(&mut problems);
-        check_limits(&file.limits, &mut problems);
+        if let Some(file) = &file {
+            check_limits(&file.limits, &mut problems);
+        }
         let page_token_keys = self.read_page_token_keys(&mut problems);
         let tls = self.read_tls(&mut problems);
-        let auth = self.read_auth(&file, &mut problems);
+        let auth = file.as_ref().map_or(Auth::None, |file| self.read_auth(file, &mut problems));
         if let Err(problem) = EnvFilter::try_new(&self.log) {
             problems.add(format!("--log: {problem}"));
         }
-        if !problems.0.is_empty() {
-            return Err(problems.0);
-        }
+        let limits = match file {
+            Some(file) if problems.0.is_empty() => file.limits,
+            _ => return Err(problems.0),
+        };
         let warnings = self.warnings();
-        Ok(Checked { config: self, auth, page_token_keys, tls, limits: file.limits, warnings })
+        Ok(Checked { config: self, auth, page_token_keys, tls, limits, warnings })
     }
 
-    fn read_file(&self, problems: &mut Problems) -> File {
-        let Some(path) = &self.config else { return File::default() };
+    /// `None` if it cannot be read: then nothing is known of what it says.
+    fn read_file(&self, problems: &mut Problems) -> Option<File> {
+        let Some(path) = &self.config else { return Some(File::default()) };
         let text = read(path).and_then(|bytes| {
             String::from_utf8(bytes)
                 .map_err(|error| format!("{} is not text: {}", path.display(), error.utf8_error()))
@@ -78,7 +82,7 @@ impl Config {
         let file = text.and_then(|text| {
             File::parse(&text).map_err(|problem| format!("{}: {problem}", path.display()))
         });
-        problems.take(file.map_err(|problem| format!("--config: {problem}"))).unwrap_or_default()
+        problems.take(file.map_err(|problem| format!("--config: {problem}")))
     }
 
     /// What strangers could reach.

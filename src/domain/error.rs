@@ -95,6 +95,20 @@ pub enum Error {
     Internal(#[source] Cause),
 }
 
+/// An error and its causes, in one line: for the log, and for whoever starts the program. Not for
+/// callers, who read no more than the `Display` of an [`enum@Error`].
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
 fn list(violations: &[Violation]) -> String {
     let lines: Vec<_> = violations.iter().map(|v| format!("{}: {}", v.field, v.problem)).collect();
     lines.join("; ")

@@ -16,6 +16,7 @@ use crate::domain::page::{KeyRing, PageTokens};
 use crate::domain::{Clock, SystemClock};
 use crate::server::open::{OpenError, Place};
 use crate::server::page_keys;
+use crate::server::port::Port;
 use crate::server::running::{Parts, Server};
 use crate::server::signals::Signals;
 use crate::service::offers::Offers;
@@ -29,8 +30,10 @@ pub enum StartError {
     #[error(transparent)]
     Store(#[from] OpenError),
     /// An address cannot be listened on.
-    #[error("cannot listen on {address}")]
+    #[error("{setting}: cannot listen on {address}")]
     Listen {
+        /// The setting that chooses it.
+        setting: &'static str,
         /// Which.
         address: SocketAddr,
         /// Why.
@@ -231,17 +234,16 @@ impl Builder {
         Ok(self.start().await?.until(signals).await)
     }
 
-    /// Starts the server and returns: the store is open, the ports are bound, calls are taken.
+    /// Starts the server and returns: the ports are taken, the store is open, calls are taken. A
+    /// server that cannot have its ports makes no file and migrates no database.
     ///
     /// # Errors
     /// When the server cannot start.
     pub async fn start(self) -> Result<Server, StartError> {
+        let port = Port::take("--listen", self.listen)?;
+        let admin = self.admin.map(|address| Port::take("--admin-listen", address)).transpose()?;
         let (store, keys) = self.open().await?;
-        let listener = bind(self.listen).await?;
-        let admin = match self.admin {
-            Some(address) => Some(bind(address).await?),
-            None => None,
-        };
+        let (listener, admin) = (port.listen()?, admin.map(Port::listen).transpose()?);
         let tokens = PageTokens::new(keys, self.page_token_lifetime);
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock));
         let offers = Offers::new(self.agent.card(), None);
@@ -284,11 +286,6 @@ impl Builder {
         };
         Ok((store, keys.map_err(StartError::PageKey)?))
     }
-}
-
-async fn bind(address: SocketAddr) -> Result<tokio::net::TcpListener, StartError> {
-    let bound = tokio::net::TcpListener::bind(address).await;
-    bound.map_err(|source| StartError::Listen { address, source })
 }
 
 /// The service's part of the settings.

@@ -12,6 +12,8 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::contract::v1::a2a_service_server::SERVICE_NAME;
+use crate::domain::Error;
+use crate::domain::error::chain;
 use crate::store::Store;
 
 /// How often the store is asked, and how long it may take.
@@ -31,18 +33,20 @@ impl Watch {
     pub(crate) async fn run(self) {
         loop {
             let answer = tokio::time::timeout(ANSWER_WITHIN, self.store.ping());
-            let works = tokio::select! {
+            let answer = tokio::select! {
                 biased;
                 () = self.drain.cancelled() => return self.tell(false).await,
-                answer = answer => matches!(answer, Ok(Ok(()))),
+                answer = answer => answer.map_err(Error::unavailable).flatten(),
             };
-            if works != *self.ready.borrow() {
-                if works {
-                    tracing::info!("the store answers: ready for calls");
-                } else {
-                    tracing::warn!("the store does not answer: not ready for calls");
+            if answer.is_ok() != *self.ready.borrow() {
+                match &answer {
+                    Ok(()) => tracing::info!("the store answers: ready for calls"),
+                    Err(error) => tracing::warn!(
+                        error.chain = chain(error),
+                        "the store does not answer: not ready for calls"
+                    ),
                 }
-                self.tell(works).await;
+                self.tell(answer.is_ok()).await;
             }
             tokio::select! {
                 () = self.drain.cancelled() => return self.tell(false).await,

@@ -20,6 +20,7 @@ mod health;
 mod layers;
 mod open;
 mod page_keys;
+mod port;
 mod routes;
 mod running;
 mod signals;

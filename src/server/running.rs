@@ -223,6 +223,7 @@ impl Drop for Server {
 }
 
 fn local(listener: &TcpListener) -> Result<SocketAddr, StartError> {
-    let unknown = (std::net::Ipv4Addr::UNSPECIFIED, 0).into();
-    listener.local_addr().map_err(|source| StartError::Listen { address: unknown, source })
+    let address = (std::net::Ipv4Addr::UNSPECIFIED, 0).into();
+    let unknown = |source| StartError::Listen { setting: "a port", address, source };
+    listener.local_addr().map_err(unknown)
 }

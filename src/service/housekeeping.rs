@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::domain::Error;
+use crate::domain::error::chain;
 use crate::service::settings::Settings;
 use crate::store::Store;
 
@@ -71,12 +72,9 @@ async fn rounds(
         match done {
             Ok(0) => {}
             Ok(rows) => tracing::debug!(duty = name, rows, "kept house"),
-            Err(error) => tracing::warn!(
-                duty = name,
-                error.text = %error,
-                error.cause = std::error::Error::source(&error).map(tracing::field::display),
-                "could not keep house"
-            ),
+            Err(error) => {
+                tracing::warn!(duty = name, error.chain = chain(&error), "could not keep house")
+            }
         }
     }
 }

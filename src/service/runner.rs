@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::{AgentError, AgentTurn, Said, TurnHandle, Wish, text_part};
 use crate::contract::v1::{self, TaskState};
+use crate::domain::error::chain;
 use crate::domain::task::ends_turn;
 use crate::domain::{Error, MessageId};
 use crate::service::runners::Runners;
@@ -81,7 +82,7 @@ pub(super) async fn run(run: Run, turn: Turn) {
     let artifacts = match artifacts_so_far(&*run.pool.store, &turn).await {
         Ok(artifacts) => artifacts,
         Err(error) => {
-            tracing::warn!(task.id = %turn.task, error.text = %error, "could not begin a turn");
+            tracing::warn!(task.id = %turn.task, error.chain = chain(&error), "could not begin a turn");
             pen.end(TurnEnd::HandedBack).await;
             return;
         }
@@ -109,12 +110,20 @@ pub(super) async fn run(run: Run, turn: Turn) {
                 let why = format!("the agent failed {errors} times; the last time: {error}");
                 pen.finish(TaskState::Failed, Some(&why)).await;
             } else {
-                let doubled = 1_u32 << (errors - 1).clamp(0, 6);
-                let retry_in = settings.retry_pause * doubled;
+                let spread = getrandom::u32().map_or(128, |random| random % 256);
+                let retry_in = pause(settings.retry_pause, errors, spread);
                 pen.end(TurnEnd::Failed { retry_in }).await;
             }
         }
     }
+}
+
+/// How long a turn rests after its `errors`th error: `first`, doubled with each error up to 64
+/// times, and a quarter less or more by `spread` of 256. Turns that failed together, because
+/// something that all of them need is gone, then do not all come back at one time.
+fn pause(first: Duration, errors: i32, spread: u32) -> Duration {
+    let doubled = 1_u32 << (errors - 1).clamp(0, 6);
+    first * doubled * (384 + spread) / 512
 }
 
 /// What was stored before: by earlier turns, by earlier attempts, or by this one on a server that
@@ -331,12 +340,15 @@ impl<'a> Pen<'a> {
             match write().await {
                 Ok(outcome) => return Some(outcome),
                 Err(error @ Error::Unavailable(_)) => {
-                    tracing::warn!(error.text = %error, "could not store a report; trying again");
+                    tracing::warn!(
+                        error.chain = chain(&error),
+                        "could not store a report; trying again"
+                    );
                 }
                 Err(error) => {
                     tracing::error!(
                         task.id = %self.run.held.task,
-                        error.cause = std::error::Error::source(&error).map(tracing::field::display),
+                        error.chain = chain(&error),
                         "a report could not be stored"
                     );
                     return None;
@@ -364,5 +376,22 @@ impl<'a> Pen<'a> {
     /// Ends the turn without a word.
     async fn end(&mut self, end: TurnEnd) {
         self.report(Vec::new(), Some(end)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_doubles_and_is_spread_by_a_quarter() {
+        let second = Duration::from_secs(1);
+        for (errors, spread, ms) in
+            [(1, 0, 750), (1, 128, 1000), (1, 255, 1248), (2, 128, 2000), (3, 0, 3000)]
+        {
+            assert_eq!(pause(second, errors, spread).as_millis(), ms, "{errors} {spread}");
+        }
+        assert_eq!(pause(second, i32::MAX, 128), second * 64);
+        assert_eq!(pause(Duration::ZERO, 1, 255), Duration::ZERO);
     }
 }

@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::agent::{Agent, Limits, Wish};
 use crate::domain::LeaseToken;
+use crate::domain::error::chain;
 use crate::service::runner::{self, Run};
 use crate::service::settings::Settings;
 use crate::store::{HeldLease, LeaseRequest, Store, Turn};
@@ -152,7 +153,7 @@ impl Runners {
                 Ok(true) => continue,
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::warn!(error.text = %error, "could not claim turns");
+                    tracing::warn!(error.chain = chain(&error), "could not claim turns");
                     sleep(Duration::from_millis(200)).await;
                 }
             }
@@ -223,7 +224,7 @@ impl Runners {
         let asked_at = Instant::now();
         let renewed = self.store.renew_leases_of_all(held, self.settings.lease).await;
         if let Err(error) = &renewed {
-            tracing::warn!(error.text = %error, "could not renew leases");
+            tracing::warn!(error.chain = chain(error), "could not renew leases");
         }
         let mut table = self.table();
         for lease in held {

@@ -63,7 +63,7 @@ pub struct Settings {
     pub max_attempts: i32,
     /// How often a runner may lose one turn.
     pub max_interruptions: i32,
-    /// The pause after an agent's first error; it doubles with each.
+    /// The pause after an agent's first error, within a quarter of it; it doubles with each.
     pub retry_pause: Duration,
     /// How many turns run at a time.
     pub runners: usize,

@@ -62,6 +62,14 @@ pub(super) fn send(
             checker.refuse("message.role", "must be ROLE_USER");
         }
     }
+    for (n, id) in message.reference_task_ids.iter().enumerate() {
+        let field = format!("message.reference_task_ids[{n}]");
+        if id.is_empty() {
+            checker.refuse(field, "must not be empty");
+        } else {
+            checker.text(&field, id);
+        }
+    }
     checker.parts("message.parts", &message.parts);
     checker.metadata("message.metadata", message.metadata.as_ref());
     checker.metadata("metadata", request.metadata.as_ref());

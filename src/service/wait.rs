@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::contract::v1::TaskState;
+use crate::domain::error::chain;
 use crate::domain::{Error, Scope, TaskId};
 use crate::service::Inner;
 use crate::service::send::Arrived;
@@ -50,7 +51,7 @@ impl Drop for Showing {
                 () = drain.cancelled() => {}
             }
             if let Err(error) = store.show(&scope, task).await {
-                tracing::warn!(task.id = %task, error.text = %error, "could not show a task");
+                tracing::warn!(task.id = %task, error.chain = chain(&error), "could not show a task");
             }
         });
     }

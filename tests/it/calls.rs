@@ -76,6 +76,9 @@ async fn decisions_of_the_agent_are_states_of_the_task() {
     for (text, end, said) in [
         ("fail no paper", TaskState::Failed, "no paper"),
         ("reject not mine", TaskState::Rejected, "not mine"),
+        ("slow abc", TaskState::Rejected, "say how many seconds, from 0 to 3600: slow 3"),
+        ("slow", TaskState::Rejected, "say how many seconds"),
+        ("auth -1", TaskState::Rejected, "say how many seconds, from 0 to 3600: auth 3"),
         ("auth", TaskState::AuthRequired, "Authorize this"),
     ] {
         let answer = task_of(client.send_message(send(text)).await.unwrap());

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use crate::support::program::Program;
+use crate::support::program::{Program, command};
 use crate::support::torture;
 
 /// The longest silence of a script before it counts as hung.
@@ -78,11 +78,38 @@ fn converse(folder: &Path, server: &Program) {
     run(folder, "tests/interop/python/conversations.py", &[&server.url()], |_| None);
 }
 
-/// What README tells a newcomer to run.
 fn first_steps(folder: &Path, server: &Program) {
-    for text in ["hello", "slow 1", "ask why?", "reply hi"] {
-        run(folder, "examples/client.py", &[text, &server.url()], |_| None);
+    let asked = std::cell::RefCell::new(None);
+    for text in ["hello", "slow 1", "reply hi", "ask why?"] {
+        run(folder, "examples/client.py", &[text, &server.url()], |line| {
+            let found = line.strip_prefix("task ")?.strip_suffix(" TASK_STATE_INPUT_REQUIRED")?;
+            asked.replace(Some(found.to_owned()));
+            None
+        });
     }
+    let asked = asked.take().expect("the task of the question was told");
+    run(folder, "examples/client.py", &["because", &server.url(), "--task", &asked], |_| None);
+    // Newest first, three tasks, and the one that was answered at the front.
+    let listed = std::cell::RefCell::new(Vec::new());
+    run(folder, "examples/client.py", &["--list", &server.url()], |line| {
+        listed.borrow_mut().push(line.to_owned());
+        None
+    });
+    let listed = listed.take();
+    assert_eq!(listed[0], "the newest 3 of 3 tasks:", "{listed:?}");
+    assert_eq!(listed[1], format!("  {asked} TASK_STATE_COMPLETED"), "{listed:?}");
+}
+
+#[test]
+fn the_example_client_sends_a_key() {
+    let folder = TempDir::new().unwrap();
+    let made = command(folder.path(), &["keys", "new", "--api-key", "ann"]).output().unwrap();
+    std::fs::write(folder.path().join("a2ad.toml"), &made.stdout).unwrap();
+    let told = String::from_utf8(made.stderr).unwrap();
+    let (_, key) = told.lines().next().unwrap().split_once("once: ").unwrap();
+    let server = Program::serve(folder.path(), &["--auth", "api-key", "--config", "a2ad.toml"]);
+    let arguments = ["hello", &server.url(), "--api-key", key];
+    run(folder.path(), "examples/client.py", &arguments, |_| None);
 }
 
 fn page(folder: &Path, server: &Program, delete: impl Fn(Uuid)) {
@@ -114,6 +141,12 @@ mod sqlite {
         let folder = TempDir::new().unwrap();
         let server = serve(&folder);
         converse(folder.path(), &server);
+    }
+
+    #[test]
+    fn what_readme_tells_a_newcomer_works() {
+        let folder = TempDir::new().unwrap();
+        let server = serve(&folder);
         first_steps(folder.path(), &server);
     }
 

@@ -188,14 +188,53 @@ async fn a_second_process_on_one_sqlite_file_is_refused_in_words() {
 }
 
 #[test]
-fn an_address_in_use_is_named() {
+fn an_address_in_use_is_named_with_its_setting_and_nothing_is_made() {
     let folder = tempfile::tempdir().unwrap();
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let listen = taken.local_addr().unwrap().to_string();
-    let output = run(folder.path(), &["serve", "--listen", &listen, "--admin-listen", "off"]);
-    assert_eq!(output.status.code(), Some(1));
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = port.local_addr().unwrap().to_string();
+    let free = free_address().to_string();
+    for (setting, listen, admin) in
+        [("--listen", &taken, "127.0.0.1:0"), ("--admin-listen", &free, &*taken)]
+    {
+        let output = run(folder.path(), &["serve", "--listen", listen, "--admin-listen", admin]);
+        assert_eq!(output.status.code(), Some(1));
+        let words = text(&output.stderr);
+        let told = format!("a2ad: {setting}: cannot listen on {taken}: Address already in use");
+        assert!(words.contains(&told), "{words}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "no file was made");
+    }
+}
+
+#[test]
+fn a_settings_file_that_cannot_be_read_is_the_only_problem_told() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("a2ad.toml"), "[[api_keys]\n").unwrap();
+    let output = run(folder.path(), &["check", "--auth", "api-key", "--config", "a2ad.toml"]);
+    assert_eq!(output.status.code(), Some(78));
     let words = text(&output.stderr);
-    assert!(words.contains(&format!("cannot listen on {listen}")), "{words}");
+    assert!(words.starts_with("a2ad: --config: a2ad.toml: line 1"), "{words}");
+    assert!(!words.contains("--auth"), "what it would have held is not known: {words}");
+}
+
+#[test]
+fn why_postgresql_does_not_answer_is_told_while_it_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let nobody = format!("postgres://a2ad:s3cret@{}/a2ad", free_address());
+    let listen = free_address();
+    let arguments = ["--store", &nobody, "--page-token-keys", crate::crash::KEYS];
+    let mut program = Program::begin_at(listen, folder.path(), &arguments);
+    let until = Instant::now() + PROMPT;
+    while !program.output().contains("PostgreSQL does not answer yet") {
+        assert!(Instant::now() < until, "{}", program.output());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let output = program.output();
+    assert!(output.contains("Connection refused"), "{output}");
+    assert!(!output.contains("s3cret"), "{output}");
+    let refused = std::net::TcpStream::connect(listen);
+    assert!(refused.is_err(), "nobody is kept waiting by a server that cannot answer");
+    program.signal("TERM");
+    assert_eq!(program.wait(PROMPT).code(), Some(0), "{}", program.output());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use a2ad::contract::v1::TaskState;
 use a2ad::contract::v1::stream_response::Payload;
-use a2ad::domain::{Clock, ManualClock, TaskId};
+use a2ad::domain::{Clock, ManualClock, Scope, TaskId};
 use a2ad::store::postgres::StatementMode;
 use a2ad::store::sqlite::{Location, Settings, Sqlite};
 use a2ad::store::{
@@ -17,7 +17,7 @@ use a2ad::store::{
 use futures_util::future::join_all;
 
 use crate::store::{
-    LEASE, START_US, accepted, ann, chunk, everything, message, more, new, state_of, status,
+    LEASE, START_US, accepted, chunk, everything, message, more, new, scope, state_of, status,
 };
 use crate::support::{Random, postgres, rounds, seed};
 
@@ -51,6 +51,7 @@ impl Told {
 struct Actor {
     store: Arc<dyn Store>,
     clock: Arc<ManualClock>,
+    owner: Scope,
     task: TaskId,
     name: String,
     random: Random,
@@ -152,7 +153,7 @@ impl Actor {
 
     async fn say(&mut self, n: usize) {
         let id = format!("{}-m{n}", self.name);
-        match self.store.accept(&ann(), &more(self.task, &id)).await.unwrap() {
+        match self.store.accept(&self.owner, &more(self.task, &id)).await.unwrap() {
             Accepted::New(_) => self.told.said.push(id),
             Accepted::Ended(_) | Accepted::NotFound => self.told.unsaid.push(id),
             other => panic!("{other:?}"),
@@ -160,10 +161,11 @@ impl Actor {
     }
 
     async fn cancel(&mut self) {
-        let canceled = match self.store.request_cancel(&ann(), self.task, None).await.unwrap() {
+        let canceled = match self.store.request_cancel(&self.owner, self.task, None).await.unwrap()
+        {
             CancelRequested::Canceled => true,
             CancelRequested::Requested if self.random.chance(2) => {
-                self.store.finish_cancel(&ann(), self.task).await.unwrap()
+                self.store.finish_cancel(&self.owner, self.task).await.unwrap()
             }
             CancelRequested::Requested | CancelRequested::Ended(_) | CancelRequested::NotFound => {
                 false
@@ -180,8 +182,8 @@ impl Actor {
     }
 
     async fn renew_nothing(&mut self) {
-        let forged =
-            HeldLease { scope: ann(), task: self.task, turn: 1, lease: crate::store::no_lease() };
+        let (scope, lease) = (self.owner.clone(), crate::store::no_lease());
+        let forged = HeldLease { scope, task: self.task, turn: 1, lease };
         let renewed = self.store.renew_leases_of_all(&[forged], LEASE).await.unwrap();
         assert!(renewed.is_empty());
     }
@@ -193,7 +195,7 @@ impl Actor {
                 9..=10 => self.say(n).await,
                 11 => self.cancel().await,
                 12 => self.lose_leases().await,
-                13 => drop(self.store.show(&ann(), self.task).await.unwrap()),
+                13 => drop(self.store.show(&self.owner, self.task).await.unwrap()),
                 14 => drop(self.store.fold_counts_of_all(3).await.unwrap()),
                 _ => self.renew_nothing().await,
             }
@@ -202,15 +204,20 @@ impl Actor {
     }
 }
 
+/// A listing is walked after each race, so an owner has no more tasks than make a few pages of it:
+/// with one owner for all, what a race costs grew with the number of races.
+const RACES_OF_AN_OWNER: u64 = 150;
+
 /// One task, eight actors on two stores of one database.
-async fn race(stores: &[Arc<dyn Store>; 2], clock: &Arc<ManualClock>, seed: u64) {
+async fn race(stores: &[Arc<dyn Store>; 2], clock: &Arc<ManualClock>, owner: &Scope, seed: u64) {
     let mut random = Random(seed);
-    let begun = stores[0].accept(&ann(), &new("c", random.chance(2))).await.unwrap();
+    let begun = stores[0].accept(owner, &new("c", random.chance(2))).await.unwrap();
     let task = accepted(begun).task;
     let actors = (0..8).map(|n| {
         let actor = Actor {
             store: Arc::clone(&stores[n % 2]),
             clock: Arc::clone(clock),
+            owner: owner.clone(),
             task,
             name: format!("{seed}-{n}"),
             random: Random(random.next()),
@@ -221,14 +228,14 @@ async fn race(stores: &[Arc<dyn Store>; 2], clock: &Arc<ManualClock>, seed: u64)
     });
     let told = join_all(actors).await.into_iter().map(Result::unwrap);
     let told = told.fold(Told::default(), Told::and);
-    check(stores, task, &told, seed).await;
+    check(stores, owner, task, &told, seed).await;
     // Nothing of this task may be due in the next round.
-    let mut left = stores[1].task(&ann(), task, whole()).await.unwrap().unwrap();
+    let mut left = stores[1].task(owner, task, whole()).await.unwrap().unwrap();
     while !state_of(&left.task).is_terminal() && left.reply.is_none() {
-        stores[0].show(&ann(), task).await.unwrap();
-        stores[0].request_cancel(&ann(), task, None).await.unwrap();
-        stores[0].finish_cancel(&ann(), task).await.unwrap();
-        left = stores[0].task(&ann(), task, whole()).await.unwrap().unwrap();
+        stores[0].show(owner, task).await.unwrap();
+        stores[0].request_cancel(owner, task, None).await.unwrap();
+        stores[0].finish_cancel(owner, task).await.unwrap();
+        left = stores[0].task(owner, task, whole()).await.unwrap().unwrap();
     }
 }
 
@@ -252,8 +259,8 @@ fn check_epochs(stored: &[String], context: &str) {
     assert!(epochs.is_sorted_by_key(|(turn, _)| *turn), "turns out of order: {context}");
 }
 
-async fn check(stores: &[Arc<dyn Store>; 2], task: TaskId, told: &Told, seed: u64) {
-    let record = stores[1].task(&ann(), task, whole()).await.unwrap().unwrap();
+async fn check(stores: &[Arc<dyn Store>; 2], owner: &Scope, task: TaskId, told: &Told, seed: u64) {
+    let record = stores[1].task(owner, task, whole()).await.unwrap().unwrap();
     let context = format!("A2AD_SEED={seed}: {told:?} {record:?}");
     let state = state_of(&record.task);
     assert!(told.ends.len() <= 1, "two winners: {context}");
@@ -274,7 +281,7 @@ async fn check(stores: &[Arc<dyn Store>; 2], task: TaskId, told: &Told, seed: u6
     assert!(told.unsaid.iter().all(|id| !distinct.contains(id)), "{context}");
     let query = PageQuery { limit: 100, ..everything() };
     if record.shown {
-        let events = stores[0].events_after(&ann(), task, 0, 10_000).await.unwrap().unwrap();
+        let events = stores[0].events_after(owner, task, 0, 10_000).await.unwrap().unwrap();
         let numbers: Vec<_> = events.iter().map(|event| event.generation).collect();
         assert_eq!(numbers, (1..=record.generation).collect::<Vec<_>>(), "{context}");
         let is_artifact =
@@ -302,12 +309,12 @@ async fn check(stores: &[Arc<dyn Store>; 2], task: TaskId, told: &Told, seed: u6
     }
     for state in [None, Some(state)] {
         let query = PageQuery { state, ..query.clone() };
-        let page = stores[0].tasks_page(&ann(), &query).await.unwrap();
+        let page = stores[0].tasks_page(owner, &query).await.unwrap();
         let mut counted = page.tasks.len();
         let mut next = page.next;
         while next.is_some() {
             let query = PageQuery { after: next, total: false, ..query.clone() };
-            let page = stores[0].tasks_page(&ann(), &query).await.unwrap();
+            let page = stores[0].tasks_page(owner, &query).await.unwrap();
             counted += page.tasks.len();
             next = page.next;
         }
@@ -319,7 +326,8 @@ async fn races(stores: [Arc<dyn Store>; 2], clock: Arc<ManualClock>) {
     let first = seed();
     println!("A2AD_SEED={first}");
     for n in 0..rounds(150, 10_000) {
-        race(&stores, &clock, first.wrapping_add(n)).await;
+        let owner = scope("acme", &format!("key:{}", n / RACES_OF_AN_OWNER));
+        race(&stores, &clock, &owner, first.wrapping_add(n)).await;
     }
 }
 

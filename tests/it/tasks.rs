@@ -7,6 +7,7 @@ use a2ad::domain::Error;
 use a2ad::service::{Dedupe, Settings};
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::bench::{
     A_WHILE, Bench, anybody, chunk, direct, named, said, soon, state, still, task, text, texts,
@@ -20,6 +21,11 @@ fn to(task: &v1::Task, message: v1::Message) -> v1::Message {
 fn fields(error: Error) -> Vec<String> {
     let Error::Invalid(violations) = error else { panic!("not a violation: {error:?}") };
     violations.into_iter().map(|v| v.field).collect()
+}
+
+fn with_references(message: v1::Message, ids: &[&str]) -> v1::Message {
+    let reference_task_ids = ids.iter().map(|&id| id.to_owned()).collect();
+    v1::Message { reference_task_ids, ..message }
 }
 
 fn is_unsupported(error: &Error, word: &str) -> bool {
@@ -62,12 +68,17 @@ async fn a_send_that_does_not_wait_answers_with_the_task_as_it_is() {
 
 #[tokio::test]
 async fn a_quiet_new_task_is_shown_after_a_while_and_not_before() {
-    let bench = Bench::new(Settings { show_after: A_WHILE * 4, ..still() }).await;
+    let show_after = A_WHILE * 4;
+    let bench = Bench::new(Settings { show_after, ..still() }).await;
+    let began = Instant::now();
     let mut sent = bench.sends(&anybody(), bench.message("x"));
     let puppet = bench.puppet().await;
     let id = puppet.turn.task.to_string();
     assert!(sent.waits().await);
-    assert!(matches!(bench.get(&anybody(), &id).await, Err(Error::TaskNotFound)));
+    let early = bench.get(&anybody(), &id).await;
+    // On a machine that is too busy to look in time, the other half is tested alone.
+    let in_time = began.elapsed() < show_after;
+    assert!(!in_time || matches!(early, Err(Error::TaskNotFound)), "{early:?}");
     until(|| async { bench.get(&anybody(), &id).await.ok() }).await;
     assert!(sent.waits().await, "the sender waits for an outcome");
     puppet.status(TaskState::Completed, "").await.unwrap();
@@ -377,6 +388,11 @@ async fn each_wrong_field_is_refused_by_its_name() {
     let huge = "x".repeat(Settings::default().limits.message_bytes);
     for (message, field) in [
         (v1::Message { message_id: String::new(), ..good() }, "message.message_id"),
+        (with_references(good(), &["ok", "a\0b"]), "message.reference_task_ids[1]"),
+        (with_references(good(), &[""]), "message.reference_task_ids[0]"),
+        (with_references(good(), &[&"x".repeat(257)]), "message.reference_task_ids[0]"),
+        (v1::Message { message_id: "a\0b".to_owned(), ..good() }, "message.message_id"),
+        (v1::Message { context_id: "a\0b".to_owned(), ..good() }, "message.context_id"),
         (v1::Message { role: 0, ..good() }, "message.role"),
         (v1::Message { role: 77, ..good() }, "message.role"),
         (v1::Message { parts: Vec::new(), ..good() }, "message.parts"),

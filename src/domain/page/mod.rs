@@ -89,7 +89,7 @@ impl PageSize {
             Ok(size) if size <= Self::MAX => Ok(Self(size)),
             Ok(_) | Err(_) => Err(Violation::new(
                 "page_size",
-                format!("must be from 1 to {}, or absent for {}", Self::MAX, Self::DEFAULT),
+                format!("must be from 1 to {}; 0 or absent means {}", Self::MAX, Self::DEFAULT),
             )),
         }
     }

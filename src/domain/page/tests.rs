@@ -240,6 +240,7 @@ fn page_sizes_default_and_are_bounded() {
     for asked in [-1, 101, i32::MIN, i32::MAX] {
         let violation = PageSize::resolve(Some(asked)).unwrap_err();
         assert_eq!(violation.field, "page_size");
+        assert_eq!(violation.problem, "must be from 1 to 100; 0 or absent means 50");
     }
 }
 

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::domain::TaskId;
+use crate::domain::error::chain;
 use crate::store::hints::Hints;
 use crate::store::postgres::settings::{Driver, Way};
 
@@ -133,7 +134,9 @@ pub(super) async fn send(way: Way, notices: Arc<Notices>, stop: CancellationToke
                     () = drive(driver, |_| {}) => {}
                 }
             }
-            Err(error) => tracing::warn!(error = %error, "hints cannot be sent for the moment"),
+            Err(error) => {
+                tracing::warn!(error.chain = chain(&error), "hints cannot be sent for the moment")
+            }
         }
         wait(&mut rest, &stop).await;
     }
@@ -191,13 +194,15 @@ pub(super) async fn hear(
                 rest = REST.0;
                 tokio::select! {
                     error = listen_on(&client, &hints) => {
-                        tracing::warn!(error = %error, "the connection that hears hints is lost");
+                        tracing::warn!(error.chain = chain(&*error), "the connection that hears hints is lost");
                     }
                     () = drive(driver, |payload| notices.hear(&hints, payload)) => {}
                     () = stop.cancelled() => return,
                 }
             }
-            Err(error) => tracing::warn!(error = %error, "hints cannot be heard for the moment"),
+            Err(error) => {
+                tracing::warn!(error.chain = chain(&error), "hints cannot be heard for the moment")
+            }
         }
         wait(&mut rest, &stop).await;
     }

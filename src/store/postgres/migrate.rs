@@ -6,6 +6,7 @@ use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_util::task::TaskTracker;
 
+use crate::domain::error::chain;
 use crate::store::migrate::{self, Dialect, Migration};
 use crate::store::postgres::fault::{ConnectError, is_temporary};
 use crate::store::postgres::settings::{Settings, Way};
@@ -66,7 +67,7 @@ impl Session {
             if begun.elapsed() + rest > patience {
                 return Err(ConnectError::Unreachable { waited: begun.elapsed(), source });
             }
-            tracing::warn!(error = %source, "PostgreSQL does not answer yet");
+            tracing::warn!(error.chain = chain(&source), "PostgreSQL does not answer yet");
             tokio::time::sleep(rest).await;
             rest = (rest * 2).min(REST_MAX);
         }

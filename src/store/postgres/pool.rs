@@ -14,6 +14,7 @@ use tokio_postgres::{NoTls, Row, Statement};
 use uuid::Uuid;
 
 use crate::domain::Error;
+use crate::domain::error::chain;
 use crate::store::postgres::fault::{ConnectError, Failure};
 use crate::store::postgres::settings::{Settings, StatementMode, Way};
 
@@ -306,7 +307,7 @@ impl Db {
         let cancel = self.way.cancel(client.cancel_token());
         let ended = async {
             if let Err(error) = cancel.await {
-                tracing::warn!(error = %error, "a statement could not be canceled");
+                tracing::warn!(error.chain = chain(&error), "a statement could not be canceled");
             }
             work.await
         };

@@ -1,3 +1,4 @@
+use a2ad::contract::wkt::{Kind, Struct, Value};
 use futures_util::future::join_all;
 
 use super::*;
@@ -120,6 +121,48 @@ pub(super) async fn of_many_equal_messages_at_once_one_makes_a_task(bed: &Bed) {
     let repeats = answers.iter().filter(|answer| **answer == Accepted::Repeat(first)).count();
     assert_eq!(repeats, 19);
     assert_eq!(bed.walk(&ann(), &everything(), 50).await.1, 1);
+}
+
+/// What clients and agents say is kept as bytes. Only ids are columns of text, which PostgreSQL
+/// does not let hold NUL; they are refused with it before they come here.
+pub(super) async fn a_payload_keeps_every_character_also_nul(bed: &Bed) {
+    let odd = "a\0b\u{1}\u{7f}\u{2028}\u{10ffff}";
+    let value = Value { kind: Some(Kind::StringValue(odd.to_owned())) };
+    let metadata = Some(Struct { fields: [(odd.to_owned(), value)].into() });
+    let mut accept = deduped(new("c", true));
+    accept.message.parts = vec![a2ad::agent::text_part(odd)];
+    accept.message.extensions = vec![odd.to_owned()];
+    accept.message.metadata.clone_from(&metadata);
+    accept.request.metadata.clone_from(&metadata);
+    let sent = accept.message.clone();
+    let task = accepted(bed.accept(&ann(), accept).await).task;
+    let turn = bed.claim().await;
+    assert_eq!(turn.request.metadata, metadata);
+    let artifact = v1::Artifact {
+        artifact_id: "a".to_owned(),
+        name: odd.to_owned(),
+        description: odd.to_owned(),
+        extensions: vec![odd.to_owned()],
+        parts: vec![a2ad::agent::text_part(odd)],
+        metadata: metadata.clone(),
+    };
+    let updates = vec![
+        status(TaskState::Working, odd),
+        Update::Artifact {
+            artifact: artifact.clone(),
+            append: false,
+            last_chunk: true,
+            metadata: metadata.clone(),
+        },
+    ];
+    bed.report(&turn, 1, updates, None).await;
+    bed.store.request_cancel(&ann(), task, metadata.as_ref()).await.unwrap();
+    let record = bed.get(&ann(), task).await;
+    let v1::Message { parts, extensions, metadata: kept, .. } = record.task.history[0].clone();
+    assert_eq!((parts, extensions, kept), (sent.parts, sent.extensions, sent.metadata));
+    assert_eq!(record.task.artifacts, [artifact]);
+    let said = record.task.status.unwrap().message.unwrap();
+    assert_eq!(a2ad::agent::text_of(&said), odd);
 }
 
 pub(super) async fn a_refused_message_leaves_nothing_behind(bed: &Bed) {

@@ -357,6 +357,7 @@ promises! {
         the_same_id_with_other_content_is_told_apart,
         a_repeat_after_the_window_is_a_new_message,
         of_many_equal_messages_at_once_one_makes_a_task,
+        a_payload_keeps_every_character_also_nul,
         a_scope_that_never_sent_anything_is_empty,
         a_refused_message_leaves_nothing_behind,
         a_lease_is_given_with_the_message_if_no_turn_is_unfinished;

@@ -39,7 +39,8 @@ impl Program {
         Self::begin_at(free_address(), folder, arguments)
     }
 
-    fn begin_at(address: SocketAddr, folder: &Path, arguments: &[&str]) -> Self {
+    /// The same at a given address.
+    pub(crate) fn begin_at(address: SocketAddr, folder: &Path, arguments: &[&str]) -> Self {
         let listen = address.to_string();
         let mut all = vec!["serve", "--listen", &listen, "--admin-listen", "127.0.0.1:0"];
         all.extend(arguments);
