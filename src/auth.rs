@@ -4,7 +4,7 @@
 //! Every operation of the protocol asks here first. Health, reflection and the public agent card
 //! need no credentials: load balancers, tools and discovery come without any.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use http::HeaderMap;
@@ -12,6 +12,7 @@ use http::header::{AUTHORIZATION, HeaderName};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
+use crate::contract::v1::{self, security_scheme::Scheme};
 use crate::domain::{Caller, Error, Principal, Tenant, Tenants};
 
 /// The header that holds a key by itself.
@@ -42,6 +43,25 @@ impl Auth {
             Self::None => Ok(Caller::anonymous()),
             Self::ApiKeys(keys) => keys.caller(presented(headers)?),
         }
+    }
+
+    /// How callers prove who they are, for the card: any one of these is enough (CARD-10).
+    #[must_use]
+    pub fn schemes(&self) -> BTreeMap<String, v1::SecurityScheme> {
+        let Self::ApiKeys(_) = self else { return BTreeMap::new() };
+        let bearer = Scheme::HttpAuthSecurityScheme(v1::HttpAuthSecurityScheme {
+            description: "An API key as a bearer token.".to_owned(),
+            scheme: "Bearer".to_owned(),
+            ..Default::default()
+        });
+        let header = Scheme::ApiKeySecurityScheme(v1::ApiKeySecurityScheme {
+            description: "An API key by itself.".to_owned(),
+            location: "header".to_owned(),
+            name: API_KEY_HEADER.as_str().to_owned(),
+        });
+        [("bearer", bearer), ("apiKey", header)]
+            .map(|(name, scheme)| (name.to_owned(), v1::SecurityScheme { scheme: Some(scheme) }))
+            .into()
     }
 
     /// The challenge that goes with a refusal, as in `WWW-Authenticate` (AUTHN-04).
@@ -94,7 +114,7 @@ impl ApiKey {
         for tenant in tenants {
             let parsed = Tenant::parse("tenants", tenant)
                 .map_err(|violation| format!("a tenant of key {name} {}", violation.problem))?;
-            if RESERVED_TENANTS.contains(&tenant.as_str()) {
+            if is_reserved_tenant(tenant) {
                 return Err(format!(
                     "key {name}: the tenant {tenant} would hide a path of the protocol; rename it"
                 ));
@@ -118,6 +138,12 @@ impl ApiKey {
 /// First path segments of the HTTP+JSON binding, which no tenant may be called (TEN-08).
 const RESERVED_TENANTS: [&str; 5] =
     ["tasks", "message:send", "message:stream", "extendedAgentCard", ".well-known"];
+
+/// Whether a tenant of this name would hide a path of the HTTP+JSON binding (TEN-08).
+#[must_use]
+pub fn is_reserved_tenant(tenant: &str) -> bool {
+    RESERVED_TENANTS.contains(&tenant)
+}
 
 impl ApiKeys {
     /// All keys that count.

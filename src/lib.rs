@@ -1,7 +1,7 @@
 //! A durable A2A 1.0 task server, and a client for any A2A server: gRPC first.
 //!
 //! In reading order: [`contract`] is the protocol as types; `domain` what is reasoned about, without
-//! I/O; `store` keeps it; `agent` does the work; `service` has the operations; `auth` and `bindings`
+//! I/O; `card` says what is offered; `store` keeps it; `agent` does the work; `service` has the operations; `auth` and `bindings`
 //! are the way in; `server` puts them together with the settings of `config`. [`client`] calls any
 //! server.
 //!
@@ -14,6 +14,8 @@ pub mod agent;
 pub mod auth;
 #[cfg(feature = "server")]
 pub mod bindings;
+#[cfg(feature = "server")]
+pub mod card;
 #[cfg(feature = "client")]
 pub mod client;
 #[cfg(feature = "server")]

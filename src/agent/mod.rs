@@ -20,7 +20,8 @@ pub use handle::{Refused, TurnHandle};
 #[async_trait]
 pub trait Agent: Send + Sync + 'static {
     /// What the agent says about itself. Its `default_input_modes` and those of its skills are
-    /// the media types it takes (AMB-43). Interfaces and capabilities are filled in by the server.
+    /// the media types it takes (AMB-43). The server fills in what is left open: interfaces,
+    /// capabilities, and how callers prove who they are.
     fn card(&self) -> v1::AgentCard;
 
     /// Works on one turn and reports through `handle`.

@@ -8,7 +8,7 @@ use tracing_subscriber::EnvFilter;
 use crate::auth::{ApiKey, ApiKeys, Auth};
 use crate::config::file::{self, File, Limits};
 use crate::config::{
-    AdminListen, AuthMode, Config, StatementMode, StoreArgs, StoreKind, Tls, duration_text,
+    AdminListen, AuthMode, Cards, Config, StatementMode, StoreArgs, StoreKind, Tls, duration_text,
 };
 use crate::domain::page::KeyRing;
 
@@ -23,6 +23,8 @@ pub struct Checked {
     pub page_token_keys: Option<KeyRing>,
     /// The certificate, if the port speaks TLS.
     pub tls: Option<Tls>,
+    /// The cards.
+    pub cards: Cards,
     /// How much is taken.
     pub limits: Limits,
     /// What is allowed but deserves a second thought, in words.
@@ -31,15 +33,15 @@ pub struct Checked {
 
 /// What is wrong, collected.
 #[derive(Debug, Default)]
-struct Problems(Vec<String>);
+pub(super) struct Problems(Vec<String>);
 
 impl Problems {
-    fn add(&mut self, problem: impl Into<String>) {
+    pub(super) fn add(&mut self, problem: impl Into<String>) {
         self.0.push(problem.into());
     }
 
     /// The value, or its problem kept.
-    fn take<T>(&mut self, outcome: Result<T, String>) -> Option<T> {
+    pub(super) fn take<T>(&mut self, outcome: Result<T, String>) -> Option<T> {
         outcome.map_err(|problem| self.0.push(problem)).ok()
     }
 }
@@ -61,6 +63,10 @@ impl Config {
         let page_token_keys = self.read_page_token_keys(&mut problems);
         let tls = self.read_tls(&mut problems);
         let auth = file.as_ref().map_or(Auth::None, |file| self.read_auth(file, &mut problems));
+        let place = (self.listen, self.tls_cert.is_some());
+        let cards = file.as_ref().map_or_else(Cards::default, |file| {
+            self.card.read(&file.interfaces, &auth, place, &mut problems)
+        });
         if let Err(problem) = EnvFilter::try_new(&self.log) {
             problems.add(format!("--log: {problem}"));
         }
@@ -69,7 +75,7 @@ impl Config {
             _ => return Err(problems.0),
         };
         let warnings = self.warnings();
-        Ok(Checked { config: self, auth, page_token_keys, tls, limits, warnings })
+        Ok(Checked { config: self, auth, page_token_keys, tls, cards, limits, warnings })
     }
 
     /// `None` if it cannot be read: then nothing is known of what it says.
@@ -104,11 +110,6 @@ impl Config {
                 problems.add("--admin-listen: must not be the address of --listen");
             }
         }
-        if let Some(url) = &self.public_url
-            && authority(url).is_none()
-        {
-            problems.add("--public-url: write host:port, or http://host:port or https://host:port");
-        }
     }
 
     fn check_times(&self, problems: &mut Problems) {
@@ -120,6 +121,7 @@ impl Config {
             ("--page-token-lifetime", self.page_token_lifetime, second, 7 * day),
             ("--cancel-grace", self.cancel_grace, Duration::ZERO, Duration::from_secs(600)),
             ("--grace", self.grace, Duration::ZERO, Duration::from_secs(3600)),
+            ("--card-max-age", self.card.card_max_age, Duration::ZERO, 365 * day),
             ("--drain-delay", self.drain_delay, Duration::ZERO, Duration::from_secs(3600)),
         ] {
             if value < least || value > most {
@@ -278,23 +280,6 @@ fn api_key(key: &file::ApiKey) -> Result<ApiKey, String> {
     ApiKey::new(name, hash, tenants).map_err(|problem| format!("api_keys: {problem}"))
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, String> {
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
-}
-
-/// The `host:port` of a public URL.
-#[must_use]
-pub fn authority(url: &str) -> Option<String> {
-    let (place, port) = match url.split_once("://") {
-        Some(("http", place)) => (place, Some(80)),
-        Some(("https", place)) => (place, Some(443)),
-        Some(_) => return None,
-        None => (url, None),
-    };
-    let authority: http::uri::Authority = place.trim_end_matches('/').parse().ok()?;
-    if authority.as_str().contains('@') || authority.host().is_empty() {
-        return None;
-    }
-    let port = authority.port_u16().or(port)?;
-    Some(format!("{}:{port}", authority.host()))
 }

@@ -25,6 +25,8 @@ use crate::service;
 pub struct File {
     /// The keys of `--auth api-key`.
     pub api_keys: Vec<ApiKey>,
+    /// What the agent card says clients connect to, the preferred one first.
+    pub interfaces: Vec<Interface>,
     /// How much is taken.
     pub limits: Limits,
 }
@@ -50,6 +52,19 @@ impl std::fmt::Debug for ApiKey {
             .field("tenants", tenants)
             .finish_non_exhaustive()
     }
+}
+
+/// One interface of the agent card.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Interface {
+    /// `GRPC`, `JSONRPC`, `HTTP+JSON`, or the URI of another binding.
+    pub binding: String,
+    /// `host:port` for gRPC, an absolute URL for the others.
+    pub url: String,
+    /// The tenant that clients of this interface name in each request.
+    #[serde(default)]
+    pub tenant: String,
 }
 
 /// How much is taken.

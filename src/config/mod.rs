@@ -4,9 +4,11 @@
 //! file ([`mod@file`]). [`Config::check`] finds everything that is wrong at once and refuses what is
 //! unsafe; only what it returns is used to run a server.
 
+mod card;
 mod check;
 pub mod cli;
 pub mod file;
+mod protocol;
 mod show;
 mod tls;
 mod values;
@@ -23,14 +25,16 @@ use clap::{Args, ValueEnum};
 
 use crate::auth::ApiKey;
 
-pub use check::{Checked, authority};
+pub use card::{CardArgs, Cards};
+pub use check::Checked;
+pub use protocol::{MissingVersion, ProtocolArgs, RequireExtensions, StatusTable};
 pub use tls::Tls;
 pub use values::{Secret, StoreKind, StoreUrl, duration, duration_text};
 
 /// All scalars.
 #[derive(Debug, Clone, Args)]
 pub struct Config {
-    /// Settings file in TOML, for API keys and limits
+    /// Settings file in TOML, for API keys, interfaces and limits
     #[arg(long, env = "A2AD_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Where clients connect
@@ -44,9 +48,9 @@ pub struct Config {
         default_value = "127.0.0.1:9464"
     )]
     pub admin_listen: AdminListen,
-    /// What the agent card says clients connect to, when it is not `--listen`: `host:port` or a URL
-    #[arg(long, env = "A2AD_PUBLIC_URL", value_name = "URL")]
-    pub public_url: Option<String>,
+    /// The agent card.
+    #[command(flatten)]
+    pub card: CardArgs,
     /// Certificate chain in PEM; with it the port speaks TLS alone
     #[arg(long, env = "A2AD_TLS_CERT", value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,
@@ -105,6 +109,9 @@ pub struct Config {
     /// Messages of history in a listing's tasks when a call names no number
     #[arg(long, env = "A2AD_LIST_HISTORY", value_name = "N", default_value_t = 0)]
     pub list_history: u32,
+    /// Where the protocol leaves a choice.
+    #[command(flatten)]
+    pub protocol: ProtocolArgs,
     /// How long a turn stays with a server that is silent
     #[arg(
         long,

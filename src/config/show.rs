@@ -4,13 +4,18 @@ use std::path::PathBuf;
 
 use crate::auth::Auth;
 use crate::config::file::Limits;
-use crate::config::{Checked, Config, StoreArgs, duration_text, name_of};
+use crate::config::{CardArgs, Checked, Config, ProtocolArgs, StoreArgs, duration_text, name_of};
+use crate::contract::v1;
+
+fn path(path: &Option<PathBuf>) -> String {
+    path.as_ref().map_or_else(|| "none".to_owned(), |path| path.display().to_string())
+}
 
 impl Checked {
     /// What would run, a setting a line.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
-        let pairs = self.reach().into_iter().chain(self.work());
+        let pairs = self.reach().into_iter().chain(self.discovery()).chain(self.work());
         pairs.map(|(name, value)| format!("{name:<24} {value}")).collect()
     }
 
@@ -21,7 +26,7 @@ impl Checked {
             config,
             listen,
             admin_listen,
-            public_url,
+            card: _,
             tls_cert,
             tls_key,
             auth: _,
@@ -35,6 +40,7 @@ impl Checked {
             dedupe_window: _,
             history: _,
             list_history: _,
+            protocol: _,
             lease: _,
             max_attempts: _,
             max_turns: _,
@@ -44,9 +50,6 @@ impl Checked {
             log_format: _,
             log: _,
         } = &self.config;
-        let path = |path: &Option<PathBuf>| {
-            path.as_ref().map_or_else(|| "none".to_owned(), |path| path.display().to_string())
-        };
         let auth = match &self.auth {
             Auth::None => "none: every caller is anonymous".to_owned(),
             Auth::ApiKeys(keys) => {
@@ -57,14 +60,12 @@ impl Checked {
             Some(keys) => format!("{keys:?} (keys hidden)"),
             None => "made at the first start and kept beside the store".to_owned(),
         };
-        let public = public_url.as_deref().unwrap_or("the address of --listen");
         let direct =
             store_direct.as_ref().map_or_else(|| "as --store".to_owned(), ToString::to_string);
         vec![
             ("config", path(config)),
             ("listen", listen.to_string()),
             ("admin-listen", admin_listen.to_string()),
-            ("public-url", public.to_owned()),
             ("tls-cert", path(tls_cert)),
             ("tls-key", path(tls_key)),
             ("auth", auth),
@@ -76,6 +77,27 @@ impl Checked {
             ("no-migrate", no_migrate.to_string()),
             ("page-token-keys", keys),
             ("page-token-lifetime", duration_text(*page_token_lifetime)),
+        ]
+    }
+
+    /// What clients find out.
+    fn discovery(&self) -> Vec<(&'static str, String)> {
+        let CardArgs { card, extended_card, card_max_age, public_url } = &self.config.card;
+        let own = || "the agent's own".to_owned();
+        let public = public_url.as_deref().unwrap_or("the address of --listen");
+        let interfaces = match self.cards.interfaces.as_slice() {
+            [] => "each binding at the public address".to_owned(),
+            listed => {
+                let one = |at: &v1::AgentInterface| format!("{} {}", at.protocol_binding, at.url);
+                listed.iter().map(one).collect::<Vec<_>>().join(", ")
+            }
+        };
+        vec![
+            ("card", card.as_ref().map_or_else(own, |_| path(card))),
+            ("extended-card", path(extended_card)),
+            ("card-max-age", duration_text(*card_max_age)),
+            ("public-url", public.to_owned()),
+            ("interfaces", interfaces),
         ]
     }
 
@@ -92,12 +114,17 @@ impl Checked {
             page_bytes,
             task_bytes,
         } = self.limits;
+        // As above.
+        let ProtocolArgs { missing_version, status_table, require_extensions } = config.protocol;
         vec![
             ("agent", name_of(config.agent)),
             ("dedupe", name_of(config.dedupe)),
             ("dedupe-window", duration_text(config.dedupe_window)),
             ("history", config.history.to_string()),
             ("list-history", config.list_history.to_string()),
+            ("missing-version", name_of(missing_version)),
+            ("status-table", name_of(status_table)),
+            ("require-extensions", name_of(require_extensions)),
             ("lease", duration_text(config.lease)),
             ("max-attempts", config.max_attempts.to_string()),
             ("max-turns", config.max_turns.to_string()),

@@ -10,10 +10,16 @@ use std::time::Duration;
 use crate::agent::Agent;
 use crate::agent::demo::Demo;
 use crate::auth::Auth;
+use crate::bindings;
+use crate::card;
 use crate::config::file::Limits;
-use crate::config::{AdminListen, AgentName, Checked, Config, Dedupe, StoreKind, StoreUrl, Tls};
+use crate::config::{
+    AdminListen, AgentName, Cards, Checked, Config, Dedupe, StoreKind, StoreUrl, Tls,
+};
+use crate::contract::v1::AgentCard;
 use crate::domain::page::{KeyRing, PageTokens};
 use crate::domain::{Clock, SystemClock};
+use crate::server::card::Card;
 use crate::server::open::{OpenError, Place};
 use crate::server::page_keys;
 use crate::server::port::Port;
@@ -47,6 +53,12 @@ pub enum StartError {
     /// The page-token key cannot be made or read.
     #[error("the page-token key cannot be used")]
     PageKey(#[source] io::Error),
+    /// What the card should say clients connect to.
+    #[error("the public address cannot be used: {0}")]
+    PublicAddress(String),
+    /// The agent card.
+    #[error("the agent card cannot be served: {0}")]
+    Card(String),
     /// A part of the contract cannot be served.
     #[error("the contract's descriptors cannot be read")]
     Contract(#[source] tonic_reflection::server::Error),
@@ -60,11 +72,14 @@ pub struct Builder {
     pub(crate) listen: SocketAddr,
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) public_address: Option<String>,
+    pub(crate) cards: Cards,
+    pub(crate) card_max_age: Duration,
     pub(crate) tls: Option<Tls>,
     pub(crate) auth: Auth,
     pub(crate) page_token_keys: Option<KeyRing>,
     pub(crate) page_token_lifetime: Duration,
     pub(crate) settings: service::Settings,
+    pub(crate) bindings: bindings::Settings,
     pub(crate) limits: Limits,
     pub(crate) clock: Option<Arc<dyn Clock>>,
     pub(crate) drain_delay: Duration,
@@ -96,11 +111,14 @@ impl Builder {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             admin: None,
             public_address: None,
+            cards: Cards::default(),
+            card_max_age: Duration::from_secs(60),
             tls: None,
             auth: Auth::None,
             page_token_keys: None,
             page_token_lifetime: Duration::from_secs(600),
             settings: service::Settings::default(),
+            bindings: bindings::Settings::default(),
             limits: Limits::default(),
             clock: None,
             drain_delay: Duration::ZERO,
@@ -110,7 +128,7 @@ impl Builder {
 
     /// A server as these settings say.
     pub fn configured(checked: Checked) -> Self {
-        let Checked { config, auth, page_token_keys, tls, limits, warnings: _ } = checked;
+        let Checked { config, auth, page_token_keys, tls, cards, limits, warnings: _ } = checked;
         let settings = settings(&config, &limits);
         let AgentName::Demo = config.agent;
         Self {
@@ -121,12 +139,15 @@ impl Builder {
                 AdminListen::Off => None,
                 AdminListen::At(address) => Some(address),
             },
-            public_address: config.public_url,
+            public_address: config.card.public_url,
+            cards,
+            card_max_age: config.card.card_max_age,
             tls,
             auth,
             page_token_keys,
             page_token_lifetime: config.page_token_lifetime,
             settings,
+            bindings: config.protocol.of_bindings(),
             limits,
             clock: None,
             drain_delay: config.drain_delay,
@@ -173,6 +194,19 @@ impl Builder {
         self
     }
 
+    /// What is told instead of the agent's own card, what callers with credentials are told, and
+    /// the interfaces that both name.
+    pub fn cards(mut self, cards: Cards) -> Self {
+        self.cards = cards;
+        self
+    }
+
+    /// How long clients may keep the card without asking again; a minute without this.
+    pub fn card_max_age(mut self, age: Duration) -> Self {
+        self.card_max_age = age;
+        self
+    }
+
     /// Speaks TLS alone.
     pub fn tls(mut self, tls: Option<Tls>) -> Self {
         self.tls = tls;
@@ -200,6 +234,12 @@ impl Builder {
     /// How the service behaves, sizes included.
     pub fn settings(mut self, settings: service::Settings) -> Self {
         self.settings = settings;
+        self
+    }
+
+    /// What the bindings do where the protocol leaves a choice.
+    pub fn bindings(mut self, settings: bindings::Settings) -> Self {
+        self.bindings = settings;
         self
     }
 
@@ -244,22 +284,48 @@ impl Builder {
         let admin = self.admin.map(|address| Port::take("--admin-listen", address)).transpose()?;
         let (store, keys) = self.open().await?;
         let (listener, admin) = (port.listen()?, admin.map(Port::listen).transpose()?);
+        let own = self.cards.public.clone().unwrap_or_else(|| self.agent.card());
+        let place = self.place_of(&listener)?.or_of(&own);
+        let offers = self.offers(own, &place);
         let tokens = PageTokens::new(keys, self.page_token_lifetime);
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock));
-        let offers = Offers::new(self.agent.card(), None);
-        let service =
-            Service::start(Arc::clone(&store), self.agent, offers, tokens, clock, self.settings);
+        let (shared, timed) = (Arc::clone(&store), Arc::clone(&clock));
+        let service = Service::start(shared, self.agent, offers, tokens, timed, self.settings);
+        let age = (self.card_max_age, clock.now_us());
+        let card = Card::new(service.offers().card().clone(), place, age);
         let parts = Parts {
+            card: card.map_err(StartError::Card)?,
             service,
             store,
             auth: self.auth,
+            bindings: self.bindings,
             tls: self.tls,
             limits: self.limits,
-            public_address: self.public_address,
             drain_delay: self.drain_delay,
             grace: self.grace,
         };
         Server::start_on(parts, listener, admin).await
+    }
+
+    /// Where the card says that clients connect.
+    fn place_of(&self, listener: &tokio::net::TcpListener) -> Result<card::Place, StartError> {
+        let secure = self.tls.is_some();
+        let address = self.listen;
+        let bound = listener.local_addr().map_err(|source| StartError::Listen {
+            setting: "--listen",
+            address,
+            source,
+        })?;
+        let public = self.public_address.as_deref().map(|text| card::Address::parse(text, secure));
+        let public = public.transpose().map_err(StartError::PublicAddress)?;
+        Ok(card::Place::new(&self.cards.interfaces, public, bound, secure))
+    }
+
+    /// The public card and the extended one, completed.
+    fn offers(&self, public: AgentCard, place: &card::Place) -> Offers {
+        let schemes = self.auth.schemes();
+        let extended = self.cards.extended.clone().map(|card| place.completed(card, &schemes));
+        Offers::new(place.completed(public, &schemes), extended)
     }
 
     /// The store, and the keys that go with it.
@@ -304,6 +370,7 @@ fn settings(config: &Config, limits: &Limits) -> service::Settings {
         runners: usize::try_from(config.max_turns).unwrap_or(usize::MAX),
         history_default: config.history,
         list_history_default: config.list_history,
+        require_extensions: config.protocol.require_extensions.into(),
         limits: limits.of_service(),
         ..service::Settings::default()
     }

@@ -1,148 +1,120 @@
-//! The public agent card at its well-known path, by which clients find the other interfaces.
+//! The public agent card at its well-known path, by which clients find the interfaces.
 
-use std::net::SocketAddr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HOST, IF_NONE_MATCH, VARY};
+use http::header::{
+    CACHE_CONTROL, CONTENT_TYPE, ETAG, HOST, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, VARY,
+};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use prost::Message as _;
-use prost_reflect::{DescriptorPool, DynamicMessage};
 use sha2::{Digest, Sha256};
 
-use crate::auth::{API_KEY_HEADER, Auth};
-use crate::config::authority;
-use crate::contract::v1::security_scheme::Scheme;
-use crate::contract::{DESCRIPTOR_SET, PROTOCOL_VERSION, v1};
+use crate::card::{self, Place};
+use crate::contract::v1;
 
-/// Where the card is (CARD-02).
-pub(crate) const PATH: &str = "/.well-known/agent-card.json";
-
-/// How long clients may keep it without asking again (CACHE-01).
-const CACHE: HeaderValue = HeaderValue::from_static("public, max-age=60");
-
-/// Where clients connect, for the card to say.
-#[derive(Debug, Clone)]
-pub(crate) enum Address {
-    /// Always here, as `host:port`.
-    Fixed(String),
-    /// Where this caller did: the server listens on every address of the machine and cannot know
-    /// which one others use. This is the port, for callers that name none.
-    AsAsked(u16),
-}
-
-impl Address {
-    /// The public address if there is one, else the one that the server is bound to.
-    pub(crate) fn new(public: Option<&str>, bound: SocketAddr) -> Self {
-        match public.and_then(authority) {
-            Some(public) => Self::Fixed(public),
-            None if bound.ip().is_unspecified() => Self::AsAsked(bound.port()),
-            None => Self::Fixed(bound.to_string()),
-        }
-    }
-
-    fn of(&self, request: &Request) -> String {
-        match self {
-            Self::Fixed(address) => address.clone(),
-            Self::AsAsked(port) => {
-                let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
-                // HTTP/2 has the authority in its URI.
-                let asked = request.uri().authority().map(|authority| authority.as_str()).or(host);
-                let with_port = asked.and_then(|asked| {
-                    authority(asked).or_else(|| authority(&format!("{asked}:{port}")))
-                });
-                with_port.unwrap_or_else(|| format!("localhost:{port}"))
-            }
-        }
-    }
-}
-
-/// The card, but for the address, and where that comes from.
+/// The card, written once unless it depends on who asks.
 #[derive(Debug, Clone)]
 pub(crate) struct Card {
     card: v1::AgentCard,
-    address: Address,
+    place: Place,
+    written: Written,
+    cache_control: HeaderValue,
+    /// The second in which this card began to be told.
+    since: SystemTime,
+    last_modified: HeaderValue,
+}
+
+/// The bytes that are sent, and their name.
+#[derive(Debug, Clone)]
+struct Written {
+    body: Bytes,
+    tag: HeaderValue,
+}
+
+impl Written {
+    fn of(card: &v1::AgentCard) -> Result<Self, String> {
+        let body = card::to_json(card)?;
+        let digest = hex::encode(Sha256::digest(&body).get(..16).unwrap_or_default());
+        let tag = HeaderValue::try_from(format!("\"{digest}\"")).map_err(|e| e.to_string())?;
+        Ok(Self { body: body.into(), tag })
+    }
 }
 
 impl Card {
-    /// Completes what the agent says of itself with what the server knows.
-    pub(crate) fn new(mut card: v1::AgentCard, auth: &Auth, address: Address) -> Self {
-        match auth {
-            Auth::None => {}
-            Auth::ApiKeys(_) => say_how_keys_are_sent(&mut card),
+    /// A completed card, which clients may keep for `max_age` and which is told since `now_us`.
+    ///
+    /// # Errors
+    /// When it holds what JSON cannot say.
+    pub(crate) fn new(
+        card: v1::AgentCard,
+        place: Place,
+        (max_age, now_us): (Duration, i64),
+    ) -> Result<Self, String> {
+        let seconds = u64::try_from(now_us / 1_000_000).unwrap_or_default();
+        let since = UNIX_EPOCH + Duration::from_secs(seconds);
+        let header = |text: String| HeaderValue::try_from(text).map_err(|error| error.to_string());
+        Ok(Self {
+            written: Written::of(&card)?,
+            card,
+            place,
+            cache_control: header(format!("public, max-age={}", max_age.as_secs()))?,
+            since,
+            last_modified: header(httpdate::fmt_http_date(since))?,
+        })
+    }
+
+    /// The card for somebody who asked for it under this name. `true` if it is one of several.
+    fn at(&self, authority: Option<&str>) -> Result<(Written, bool), String> {
+        match self.place.interfaces_at(authority) {
+            None => Ok((self.written.clone(), false)),
+            Some(supported_interfaces) => {
+                let card = v1::AgentCard { supported_interfaces, ..self.card.clone() };
+                Ok((Written::of(&card)?, true))
+            }
         }
-        Self { card, address }
     }
 
-    /// The card as clients at `address` read it: canonical `ProtoJSON`, required members
-    /// included.
-    fn json(&self, address: String) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
-        let mut card = self.card.clone();
-        card.supported_interfaces = vec![v1::AgentInterface {
-            url: address,
-            protocol_binding: "GRPC".to_owned(),
-            protocol_version: PROTOCOL_VERSION.to_owned(),
-            tenant: String::new(),
-        }];
-        let pool = DescriptorPool::decode(DESCRIPTOR_SET)?;
-        let kind = pool
-            .get_message_by_name("lf.a2a.v1.AgentCard")
-            .ok_or("the contract has no AgentCard")?;
-        let message = DynamicMessage::decode(kind, card.encode_to_vec().as_slice())?;
-        Ok(serde_json::to_vec(&message)?)
+    /// Whether a client that sent `headers` has what `tag` names. A date counts only where no tags
+    /// are sent (RFC 9110, 13.1.3).
+    fn is_known(&self, headers: &HeaderMap, tag: &HeaderValue) -> bool {
+        let strong = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
+        if headers.contains_key(IF_NONE_MATCH) {
+            let tag = tag.to_str().map(strong).unwrap_or_default();
+            let sent = headers.get_all(IF_NONE_MATCH).iter().filter_map(|sent| sent.to_str().ok());
+            return sent.flat_map(|s| s.split(',')).map(strong).any(|s| s == tag || s == "*");
+        }
+        let date = headers.get(IF_MODIFIED_SINCE).and_then(|date| date.to_str().ok());
+        let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
+        date.is_some_and(|date| self.since <= date)
     }
 }
 
-/// Two ways, either of which is enough (CARD-10).
-fn say_how_keys_are_sent(card: &mut v1::AgentCard) {
-    let bearer = Scheme::HttpAuthSecurityScheme(v1::HttpAuthSecurityScheme {
-        description: "An API key as a bearer token.".to_owned(),
-        scheme: "Bearer".to_owned(),
-        ..Default::default()
-    });
-    let header = Scheme::ApiKeySecurityScheme(v1::ApiKeySecurityScheme {
-        description: "An API key by itself.".to_owned(),
-        location: "header".to_owned(),
-        name: API_KEY_HEADER.as_str().to_owned(),
-    });
-    for (name, scheme) in [("bearer", bearer), ("apiKey", header)] {
-        let scheme = v1::SecurityScheme { scheme: Some(scheme) };
-        card.security_schemes.insert(name.to_owned(), scheme);
-        let mut alternative = v1::SecurityRequirement::default();
-        alternative.schemes.insert(name.to_owned(), v1::StringList::default());
-        card.security_requirements.push(alternative);
-    }
-}
-
-/// Answers the card, or 304 to whoever has it already (CACHE-02, CACHE-04). It needs neither
+/// Answers the card, or 304 to whoever has it already (CACHE-01 to CACHE-04). It needs neither
 /// credentials nor a protocol version (CARD-15).
 pub(crate) async fn answer(State(card): State<Card>, request: Request) -> Response {
-    let body = match card.json(card.address.of(&request)) {
-        Ok(body) => body,
-        Err(error) => {
-            tracing::error!(error.text = %error, "the agent card cannot be written");
+    let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+    // HTTP/2 has the authority in its URI.
+    let asked = request.uri().authority().map(|authority| authority.as_str()).or(host);
+    let (Written { body, tag }, is_one_of_several) = match card.at(asked) {
+        Ok(written) => written,
+        Err(problem) => {
+            tracing::error!(error.text = problem, "the agent card cannot be written");
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         }
     };
-    let digest = hex::encode(Sha256::digest(&body).get(..16).unwrap_or_default());
-    let tag = format!("\"{digest}\"");
+    let known = card.is_known(request.headers(), &tag);
     let mut headers = HeaderMap::new();
-    headers.insert(CACHE_CONTROL, CACHE);
-    headers.insert(VARY, HeaderValue::from_static("host"));
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if let Ok(tag) = HeaderValue::from_str(&tag) {
-        headers.insert(ETAG, tag);
+    headers.insert(CACHE_CONTROL, card.cache_control);
+    headers.insert(ETAG, tag);
+    headers.insert(LAST_MODIFIED, card.last_modified);
+    if is_one_of_several {
+        headers.insert(VARY, HeaderValue::from_static("host"));
     }
-    let known = request.headers().get_all(IF_NONE_MATCH).iter().any(|value| {
-        value.to_str().is_ok_and(|value| {
-            value
-                .split(',')
-                .any(|t| matches!(t.trim().trim_start_matches("W/"), t if t == tag || t == "*"))
-        })
-    });
     if known {
         return (StatusCode::NOT_MODIFIED, headers).into_response();
     }
-    (headers, Bytes::from(body)).into_response()
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    (headers, body).into_response()
 }

@@ -8,6 +8,7 @@ use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 
 use crate::bindings::{Door, grpc};
+use crate::card::PATH;
 use crate::contract::DESCRIPTOR_SET;
 use crate::server::builder::StartError;
 use crate::server::card::{self, Card};
@@ -45,7 +46,7 @@ pub(crate) async fn app(
         .into_axum_router()
         .layer(from_fn(only_grpc));
     let app = Router::new()
-        .route(card::PATH, get(card::answer))
+        .route(PATH, get(card::answer))
         .with_state(card)
         .merge(grpc)
         .fallback(not_found)

@@ -21,7 +21,7 @@ use crate::config::Tls;
 use crate::config::file::Limits;
 use crate::server::accept::{self, Acceptor, Stop};
 use crate::server::builder::{Builder, StartError};
-use crate::server::card::{Address, Card};
+use crate::server::card::Card;
 use crate::server::health::{Watch, admin, tell};
 use crate::server::routes::app;
 use crate::server::signals::Signals;
@@ -49,9 +49,10 @@ pub(crate) struct Parts {
     pub(crate) service: Service,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) auth: Auth,
+    pub(crate) bindings: bindings::Settings,
     pub(crate) tls: Option<Tls>,
     pub(crate) limits: Limits,
-    pub(crate) public_address: Option<String>,
+    pub(crate) card: Card,
     pub(crate) drain_delay: Duration,
     pub(crate) grace: Duration,
 }
@@ -68,13 +69,11 @@ impl Server {
         listener: TcpListener,
         admin_listener: Option<TcpListener>,
     ) -> Result<Self, StartError> {
-        let Parts { service, store, auth, tls, limits, public_address, drain_delay, grace } = parts;
+        let Parts { service, store, card, auth, bindings, tls, limits, drain_delay, grace } = parts;
         let bound = local(&listener)?;
-        let address = Address::new(public_address.as_deref(), bound);
-        let card = Card::new(service.offers().card().clone(), &auth, address);
         let (stop, stop_admin) = (Stop::default(), Stop::default());
         let accepting = stop.accepting.clone();
-        let door = Door::new(auth, service.offers().extensions(), bindings::Settings::default());
+        let door = Door::new(auth, service.offers().extensions(), bindings);
         let (app, reporter) =
             app(service.clone(), door, card, limits.receive_bytes, accepting).await?;
         let limits = accept::Limits {

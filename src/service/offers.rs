@@ -1,8 +1,8 @@
 //! What the agent card offers, and so what is refused (CAP-01 to CAP-07).
 //!
-//! A capability that a card leaves open is what this server can do; one that it denies is refused,
-//! whether or not the server could; and one that it claims is held to be true, so a card that
-//! claims what the server cannot do is refused before it is served.
+//! A capability that a card leaves open is what this server can do. One that it denies is refused,
+//! whether or not the server could. One that it claims and the server does not have is denied: a
+//! card that is served never lies.
 
 use crate::contract::v1;
 use crate::domain::Error;
@@ -54,6 +54,12 @@ impl Offers {
     #[must_use]
     pub fn card(&self) -> &v1::AgentCard {
         &self.card
+    }
+
+    /// The card for callers with credentials.
+    #[must_use]
+    pub fn extended_card(&self) -> Option<&v1::AgentCard> {
+        self.extended.as_ref()
     }
 
     /// The URIs of all extensions of both cards.
@@ -122,8 +128,9 @@ impl Offers {
 /// `card` with the capabilities that it leaves open, and this server's own extensions.
 fn completed(mut card: v1::AgentCard, extended: bool) -> v1::AgentCard {
     let capabilities = card.capabilities.get_or_insert_default();
-    capabilities.streaming.get_or_insert(STREAMING);
-    capabilities.push_notifications.get_or_insert(PUSH_NOTIFICATIONS);
+    let can = |claimed: Option<bool>, can| Some(can && claimed.unwrap_or(true));
+    capabilities.streaming = can(capabilities.streaming, STREAMING);
+    capabilities.push_notifications = can(capabilities.push_notifications, PUSH_NOTIFICATIONS);
     capabilities.extended_agent_card.get_or_insert(extended);
     for own in own_extensions() {
         if !capabilities.extensions.iter().any(|known| known.uri == own.uri) {

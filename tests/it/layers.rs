@@ -12,14 +12,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("domain", &["contract"]),
     ("store", &["domain", "contract"]),
     ("agent", &["domain", "contract"]),
+    ("card", &["domain", "contract"]),
     ("service", &["agent", "store", "domain", "contract"]),
     ("auth", &["domain", "contract"]),
     ("bindings", &["service", "auth", "agent", "store", "domain", "contract"]),
-    ("config", &["bindings", "service", "auth", "agent", "store", "domain", "contract"]),
-    ("server", &["config", "bindings", "service", "auth", "agent", "store", "domain", "contract"]),
+    ("config", &["bindings", "service", "auth", "card", "agent", "store", "domain", "contract"]),
+    (
+        "server",
+        &["config", "bindings", "service", "auth", "card", "agent", "store", "domain", "contract"],
+    ),
     ("telemetry", &[]),
     ("client", &["contract"]),
-    ("main", &["server", "client", "config", "telemetry", "store", "domain", "contract"]),
+    ("main", &["server", "client", "config", "telemetry", "card", "store", "domain", "contract"]),
 ];
 
 /// Words that may stand in the code of some parts alone: the words, the parts, and why.

@@ -16,6 +16,8 @@
 mod auth;
 mod bench;
 mod calls;
+mod card;
+mod choices;
 mod contract;
 mod crash;
 mod discovery;

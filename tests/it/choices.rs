@@ -1,0 +1,136 @@
+//! Where the protocol leaves a choice, in both of its positions, and extensions.
+
+use a2ad::agent::Agent;
+use a2ad::agent::demo::Demo;
+use a2ad::bindings::{MissingVersion, Settings};
+use a2ad::client::Client;
+use a2ad::config::Cards;
+use a2ad::contract::fault::StatusTable;
+use a2ad::contract::v1;
+use a2ad::service;
+use a2ad::service::offers::RequireExtensions;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::{Code, Request, Status};
+use tonic_types::StatusExt;
+
+use crate::rig::raw::{frame, grpc};
+use crate::rig::{TestServer, send};
+
+fn reason(status: &Status) -> String {
+    status.get_details_error_info().unwrap().reason
+}
+
+const LIST: &str = "/lf.a2a.v1.A2AService/ListTasks";
+
+#[tokio::test]
+async fn a_request_without_a_version_speaks_what_the_settings_say() {
+    for (missing_version, code) in [(MissingVersion::V0_3, "9"), (MissingVersion::V1_0, "0")] {
+        let settings = Settings { missing_version, ..Settings::default() };
+        let server = TestServer::with(|server| server.bindings(settings)).await;
+        let body = frame(&v1::ListTasksRequest::default());
+        let answer = grpc(server.addr(), LIST, &[("a2a-version", "")], body.clone()).await;
+        let status = answer.headers().get("grpc-status").map_or("0", |v| v.to_str().unwrap());
+        assert_eq!(status, code, "{missing_version:?}");
+        let other = grpc(server.addr(), LIST, &[("a2a-version", "0.3")], body).await;
+        assert_eq!(other.headers()["grpc-status"], "9", "a version that is named counts");
+    }
+}
+
+#[tokio::test]
+async fn errors_have_the_statuses_of_the_chosen_edition() {
+    for (status_table, code) in [
+        (StatusTable::V1_0_1, Code::FailedPrecondition),
+        (StatusTable::V1_0_0, Code::Unimplemented),
+    ] {
+        let settings = Settings { status_table, ..Settings::default() };
+        let server = TestServer::with(|server| server.bindings(settings)).await;
+        let mut client = server.client().await;
+        let asked = v1::GetExtendedAgentCardRequest::default();
+        let refused = client.get_extended_agent_card(asked).await.unwrap_err();
+        assert_eq!((refused.code(), reason(&refused).as_str()), (code, "UNSUPPORTED_OPERATION"));
+        let asked = v1::TaskPushNotificationConfig::default();
+        let refused = client.create_task_push_notification_config(asked).await.unwrap_err();
+        assert_eq!(refused.code(), code);
+        assert_eq!(reason(&refused), "PUSH_NOTIFICATION_NOT_SUPPORTED");
+        let body = frame(&v1::ListTasksRequest::default());
+        let refused = grpc(server.addr(), LIST, &[("a2a-version", "0.3")], body).await;
+        let number = (code as i32).to_string();
+        assert_eq!(refused.headers()["grpc-status"], number.as_str(), "at the door as well");
+    }
+}
+
+const NEEDED: &str = "https://x.example/needed/v1";
+const WELCOME: &str = "https://x.example/welcome/v1";
+
+async fn with_extensions(require_extensions: RequireExtensions) -> (TestServer, Client) {
+    let extension = |uri: &str, required| v1::AgentExtension {
+        uri: uri.to_owned(),
+        required,
+        ..Default::default()
+    };
+    let capabilities = v1::AgentCapabilities {
+        extensions: vec![extension(NEEDED, true), extension(WELCOME, false)],
+        ..Default::default()
+    };
+    let card = v1::AgentCard { capabilities: Some(capabilities), ..Demo.card() };
+    let cards = Cards { public: Some(card), ..Cards::default() };
+    let settings = service::Settings { require_extensions, ..service::Settings::default() };
+    let server = TestServer::with(|server| server.cards(cards).settings(settings)).await;
+    let client = server.client().await;
+    (server, client)
+}
+
+fn naming<T>(message: T, extensions: &[&str]) -> Request<T> {
+    let mut request = Request::new(message);
+    for extension in extensions {
+        let value: MetadataValue<Ascii> = extension.parse().unwrap();
+        request.metadata_mut().append("a2a-extensions", value);
+    }
+    request
+}
+
+#[tokio::test]
+async fn a_message_must_name_what_the_card_requires() {
+    let (_server, mut client) = with_extensions(RequireExtensions::Sends).await;
+    for extensions in [&[][..], &[WELCOME], &["https://x.example/needed/v2"]] {
+        let refused = client.send_message(naming(send("hello"), extensions)).await.unwrap_err();
+        assert_eq!(refused.code(), Code::FailedPrecondition);
+        let info = refused.get_details_error_info().unwrap();
+        assert_eq!(info.reason, "EXTENSION_SUPPORT_REQUIRED");
+        assert_eq!(info.metadata["extension"], NEEDED);
+    }
+    // Its name in the message alone does not count (AMB-11).
+    let mut in_message = send("hello");
+    in_message.message.as_mut().unwrap().extensions.push(NEEDED.to_owned());
+    assert!(client.send_message(in_message).await.is_err());
+    assert!(client.send_message(naming(send("hello"), &[NEEDED])).await.is_ok());
+    assert!(client.list_tasks(v1::ListTasksRequest::default()).await.is_ok());
+}
+
+#[tokio::test]
+async fn every_call_must_if_the_settings_say_so() {
+    let (_server, mut client) = with_extensions(RequireExtensions::All).await;
+    let refused = client.list_tasks(v1::ListTasksRequest::default()).await.unwrap_err();
+    assert_eq!(reason(&refused), "EXTENSION_SUPPORT_REQUIRED");
+    let request = naming(v1::ListTasksRequest::default(), &[NEEDED]);
+    assert!(client.list_tasks(request).await.is_ok());
+    let asked = v1::GetExtendedAgentCardRequest::default();
+    let refused = client.get_extended_agent_card(asked).await.unwrap_err();
+    assert_eq!(reason(&refused), "UNSUPPORTED_OPERATION", "that one never");
+}
+
+#[tokio::test]
+async fn what_was_activated_is_told_with_the_answer() {
+    let (_server, mut client) = with_extensions(RequireExtensions::Sends).await;
+    let list = v1::ListTasksRequest::default;
+    let mut told = async |extensions: &[&str]| {
+        let answer = client.list_tasks(naming(list(), extensions)).await.unwrap();
+        answer.metadata().get("a2a-extensions").map(|value| value.to_str().unwrap().to_owned())
+    };
+    assert_eq!(told(&[]).await, None);
+    assert_eq!(told(&["https://x.example/other/v1"]).await, None, "ignored");
+    assert_eq!(told(&[WELCOME, "x"]).await.as_deref(), Some(WELCOME));
+    let both = format!("{NEEDED}, {WELCOME}");
+    assert_eq!(told(&[WELCOME, NEEDED]).await.as_deref(), Some(both.as_str()));
+    assert_eq!(told(&[&format!("{WELCOME} ,{NEEDED}")]).await.as_deref(), Some(both.as_str()));
+}
