@@ -7,13 +7,17 @@
 //! | 64 | the arguments cannot be read |
 //! | 78 | the settings are wrong or unsafe |
 
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use a2ad::config::cli::{Cli, Command, Keys};
-use a2ad::config::{AuthMode, Checked, Config, LogForm, StoreArgs, StoreKind};
+use a2ad::card::jws::Signer;
+use a2ad::card::keys::{self, Keys as KeysOfCards};
+use a2ad::card::tools;
+use a2ad::config::cli::{Algorithm, Card, Cli, Command, Keys};
+use a2ad::config::{AuthMode, CardForms, Checked, Config, LogForm, StoreArgs, StoreKind};
 use a2ad::contract::DESCRIPTOR_SET;
 use a2ad::domain::error::chain;
 use a2ad::domain::page::KeyRing;
@@ -81,7 +85,26 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             io::stdout().write_all(DESCRIPTOR_SET)?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Keys(Keys::New { api_key }) => new_key(api_key.as_deref()),
+        Command::Keys(Keys::New { card: Some(path), algorithm, api_key: _ }) => {
+            new_card_key(&path, algorithm)
+        }
+        Command::Keys(Keys::New { api_key, .. }) => new_key(api_key.as_deref()),
+        Command::Card(Card::Show(config)) => {
+            let checked = config.check().map_err(Failure::Settings)?;
+            say(&[tools::pretty(&checked.card).map_err(anyhow::Error::msg)?])
+        }
+        Command::Card(Card::Sign { card, keys, jku, forms }) => {
+            let protocol_form_only = forms == CardForms::Protocol;
+            let signer = Signer { keys: read_keys(&keys)?, jku, protocol_form_only };
+            let signed = tools::sign(&card, &read(&card)?, &signer);
+            say(&[signed.map_err(|problems| of_file(&card, problems))?])
+        }
+        Command::Card(Card::Verify { card, keys }) => {
+            let verdicts = tools::verify(&read(&card)?, &read_keys(&keys)?);
+            let (lines, good) = verdicts.map_err(|problem| of_file(&card, vec![problem]))?;
+            say(&lines)?;
+            Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
     }
 }
 
@@ -166,6 +189,42 @@ fn migrate(store: StoreArgs, print: bool) -> Result<ExitCode, Failure> {
     } else {
         format!("{shown} had schema version {from} and now has {to}")
     }])
+}
+
+/// A file's bytes, or those of standard input.
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    if path == Path::new("-") {
+        let mut bytes = Vec::new();
+        io::stdin().read_to_end(&mut bytes)?;
+        return Ok(bytes);
+    }
+    std::fs::read(path).map_err(|error| of_file(path, vec![format!("cannot be read: {error}")]))
+}
+
+/// What is wrong with a file.
+fn of_file(path: &Path, problems: Vec<String>) -> Failure {
+    let named = |problem| format!("{}: {problem}", path.display());
+    Failure::Settings(problems.into_iter().map(named).collect())
+}
+
+fn read_keys(paths: &[PathBuf]) -> Result<KeysOfCards, Failure> {
+    let mut keys = KeysOfCards::default();
+    for path in paths {
+        keys.add(&read(path)?).map_err(|problem| of_file(path, vec![problem]))?;
+    }
+    Ok(keys)
+}
+
+fn new_card_key(path: &Path, algorithm: Algorithm) -> Result<ExitCode, Failure> {
+    let algorithm = match algorithm {
+        Algorithm::Es256 => keys::Algorithm::Es256,
+        Algorithm::Eddsa => keys::Algorithm::EdDsa,
+    };
+    let made = tools::new_key(algorithm, path);
+    let public =
+        made.map_err(|error| of_file(path, vec![format!("cannot be written: {error}")]))?;
+    complain(&format!("the private key is in {}; its public half is this:", path.display()));
+    say(&[public])
 }
 
 fn new_key(api_key: Option<&str>) -> Result<ExitCode, Failure> {

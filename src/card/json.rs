@@ -22,3 +22,7 @@ pub(super) fn from_value(value: Value) -> Result<v1::AgentCard, String> {
         .map_err(|error| error.to_string())?;
     message.transcode_to().map_err(|error| error.to_string())
 }
+
+pub(super) fn to_value(card: &v1::AgentCard) -> Result<Value, String> {
+    serde_json::from_slice(&to_vec(card)?).map_err(|error| error.to_string())
+}

@@ -90,6 +90,12 @@ impl Place {
         }
     }
 
+    /// Whether the interfaces are the same for everybody.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        !matches!(self.known, Known::AsAsked { .. })
+    }
+
     /// The interfaces for somebody who asked for `authority`, if they depend on that.
     #[must_use]
     pub fn interfaces_at(&self, authority: Option<&str>) -> Option<Vec<v1::AgentInterface>> {

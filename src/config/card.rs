@@ -1,13 +1,17 @@
 //! The settings of the agent card, and the files that they name.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::auth::{Auth, is_reserved_tenant};
-use crate::card::{self, Address, Place};
+use crate::card::jws::Signer;
+use crate::card::keys::Keys;
+use crate::card::{self, Address, JWKS_PATH, Place};
 use crate::config::check::{Problems, read};
 use crate::config::duration;
 use crate::config::file::Interface;
@@ -33,9 +37,29 @@ pub struct CardArgs {
         value_parser = duration
     )]
     pub card_max_age: Duration,
+    /// Private keys that sign the card, in PEM or JWK; their public halves are published
+    #[arg(long, env = "A2AD_CARD_KEYS", value_name = "FILE[,FILE...]", value_delimiter = ',')]
+    pub card_keys: Vec<PathBuf>,
+    /// Where the card's signatures say that their keys are [default: `/.well-known/jwks.json` below
+    /// an https `--public-url`]
+    #[arg(long, env = "A2AD_CARD_JKU", value_name = "URL")]
+    pub card_jku: Option<String>,
+    /// What is signed where SDKs make other bytes of a card than the protocol: both, or the
+    /// protocol's alone
+    #[arg(long, env = "A2AD_CARD_FORMS", value_name = "FORMS", default_value = "all")]
+    pub card_forms: CardForms,
     /// What the agent card says clients connect to, when it is not `--listen`: `host:port` or a URL
     #[arg(long, env = "A2AD_PUBLIC_URL", value_name = "URL")]
     pub public_url: Option<String>,
+}
+
+/// Which bytes of a card are signed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CardForms {
+    /// Every form that some reader makes of it.
+    All,
+    /// As the protocol says.
+    Protocol,
 }
 
 /// The cards as files and settings have them, before the server completes them.
@@ -47,42 +71,139 @@ pub struct Cards {
     pub extended: Option<v1::AgentCard>,
     /// Every interface that the cards name; derived from the address if there is none.
     pub interfaces: Vec<v1::AgentInterface>,
+    /// What signs them.
+    pub signer: Signer,
+}
+
+impl Cards {
+    /// The cards as a server at `place` tells them: completed and signed. `own` is what the agent
+    /// says of itself.
+    ///
+    /// # Errors
+    /// Why a card cannot be signed, or not kept with the signatures that it has.
+    pub fn offers(
+        &self,
+        own: v1::AgentCard,
+        place: &Place,
+        schemes: &BTreeMap<String, v1::SecurityScheme>,
+    ) -> Result<Offers, Vec<String>> {
+        if !self.signer.keys.signing.is_empty() && !place.is_known() {
+            return Err(vec![
+                "--card-keys: needs --public-url or [[interfaces]] where --listen is every \
+                 address: a card that names whatever was asked for cannot be signed"
+                    .to_owned(),
+            ]);
+        }
+        let public = self.public.clone().unwrap_or(own);
+        let originals = [Some(&public), self.extended.as_ref()];
+        let extended = self.extended.clone().map(|card| place.completed(card, schemes));
+        let mut offers = Offers::new(place.completed(public.clone(), schemes), extended);
+        for (original, card) in originals.into_iter().flatten().zip(offers.cards_mut()) {
+            card::jws::is_still_signed(original, card)?;
+            self.signer.sign(card)?;
+        }
+        Ok(offers)
+    }
+}
+
+/// Where a server would be.
+pub(super) struct Site<'a> {
+    pub(super) own: v1::AgentCard,
+    pub(super) auth: &'a Auth,
+    pub(super) listen: SocketAddr,
+    pub(super) secure: bool,
 }
 
 impl CardArgs {
-    /// Reads and checks the cards, completed as the server would. `listen` is where it would be.
+    /// Reads and checks the cards, completed as the server would. Returns with them the public card
+    /// that would be told.
     pub(super) fn read(
         &self,
         interfaces: &[Interface],
-        auth: &Auth,
-        (listen, secure): (SocketAddr, bool),
+        site: Site<'_>,
         problems: &mut Problems,
-    ) -> Cards {
-        let cards = Cards {
-            public: read_card("--card", self.card.as_deref(), problems),
-            extended: read_card("--extended-card", self.extended_card.as_deref(), problems),
-            interfaces: interfaces.iter().filter_map(|one| interface(one, problems)).collect(),
-        };
+    ) -> (Cards, v1::AgentCard) {
+        let Site { own, auth, listen, secure } = site;
         let public = self.public_url.as_deref().map(|url| Address::parse(url, secure));
         let public = public.and_then(|address| {
             problems.take(address.map_err(|problem| format!("--public-url: {problem}")))
         });
+        let cards = Cards {
+            public: read_card("--card", self.card.as_deref(), problems),
+            extended: read_card("--extended-card", self.extended_card.as_deref(), problems),
+            interfaces: interfaces.iter().filter_map(|one| interface(one, problems)).collect(),
+            signer: self.signer(public.as_ref(), problems),
+        };
         self.check_extended(&cards, auth, problems);
-        let own = cards.public.clone().unwrap_or_default();
+        let own = cards.public.clone().unwrap_or(own);
         let place = Place::new(&cards.interfaces, public, listen, secure).or_of(&own);
-        let completed = Offers::new(
-            place.completed(own, &auth.schemes()),
-            cards.extended.clone().map(|card| place.completed(card, &auth.schemes())),
-        );
+        let unsigned = Cards { signer: Signer::default(), ..cards.clone() };
+        let offers = match unsigned.offers(own.clone(), &place, &auth.schemes()) {
+            Ok(offers) => offers,
+            Err(wrong) => {
+                wrong.into_iter().for_each(|problem| problems.add(format!("--card: {problem}")));
+                return (cards, own);
+            }
+        };
+        let mut sound = true;
         if let Some(card) = &cards.public {
-            claims("--card", card, problems);
-            of_card("--card", completed.card(), problems);
+            sound &= claims("--card", card, problems);
+            sound &= of_card("--card", offers.card(), problems);
         }
-        if let (Some(card), Some(completed)) = (&cards.extended, completed.extended_card()) {
-            claims("--extended-card", card, problems);
-            of_card("--extended-card", completed, problems);
+        if let (Some(card), Some(completed)) = (&cards.extended, offers.extended_card()) {
+            sound &= claims("--extended-card", card, problems);
+            sound &= of_card("--extended-card", completed, problems);
         }
-        cards
+        if !sound {
+            return (cards, own);
+        }
+        match cards.offers(own.clone(), &place, &auth.schemes()) {
+            Ok(offers) => (cards, offers.card().clone()),
+            Err(wrong) => {
+                wrong.into_iter().for_each(|problem| problems.add(problem));
+                (cards, own)
+            }
+        }
+    }
+
+    fn signer(&self, public: Option<&Address>, problems: &mut Problems) -> Signer {
+        let mut keys = Keys::default();
+        for path in &self.card_keys {
+            let named = |problem| format!("--card-keys: {}: {problem}", path.display());
+            let text =
+                problems.take(read(path).map_err(|problem| format!("--card-keys: {problem}")));
+            if let Some(text) = text {
+                problems.take(keys.add(&text).map_err(named));
+            }
+        }
+        if !self.card_keys.is_empty() && keys.signing.is_empty() {
+            problems.add("--card-keys: none of the files holds a private key");
+        }
+        if let Some(jku) = &self.card_jku {
+            if self.card_keys.is_empty() {
+                problems.add("--card-jku: needs --card-keys");
+            }
+            if !jku.starts_with("https://") {
+                problems.add("--card-jku: must begin with https://");
+            }
+        }
+        let derived = || public.filter(|at| at.is_secure()).map(|at| at.url() + JWKS_PATH);
+        Signer {
+            keys,
+            jku: self.card_jku.clone().or_else(derived),
+            protocol_form_only: self.card_forms == CardForms::Protocol,
+        }
+    }
+
+    /// The files of private keys that others can read, in words.
+    pub(super) fn warnings(&self) -> impl Iterator<Item = String> {
+        let open = |path: &&PathBuf| {
+            let data = std::fs::metadata(path);
+            data.is_ok_and(|data| data.permissions().mode() & 0o007 != 0)
+        };
+        self.card_keys.iter().filter(open).map(|path| {
+            format!("--card-keys: everybody on this machine can read {}", path.display())
+        })
     }
 
     fn check_extended(&self, cards: &Cards, auth: &Auth, problems: &mut Problems) {
@@ -120,26 +241,32 @@ fn read_card(flag: &str, path: Option<&Path>, problems: &mut Problems) -> Option
     }
 }
 
-fn of_card(flag: &str, card: &v1::AgentCard, problems: &mut Problems) {
-    for problem in card::check::problems(card) {
+/// Whether nothing is wrong with it.
+fn of_card(flag: &str, card: &v1::AgentCard, problems: &mut Problems) -> bool {
+    let wrong = card::check::problems(card);
+    for problem in &wrong {
         problems.add(format!("{flag}: {problem}"));
     }
+    wrong.is_empty()
 }
 
-/// What a card's file says that this server can do, and it cannot.
-fn claims(flag: &str, card: &v1::AgentCard, problems: &mut Problems) {
-    let Some(capabilities) = &card.capabilities else { return };
+/// Whether a card's file says of this server only what it can do.
+fn claims(flag: &str, card: &v1::AgentCard, problems: &mut Problems) -> bool {
+    let Some(capabilities) = &card.capabilities else { return true };
+    let mut sound = true;
     for (member, claimed, can) in [
         ("streaming", capabilities.streaming, STREAMING),
         ("pushNotifications", capabilities.push_notifications, PUSH_NOTIFICATIONS),
     ] {
         if claimed == Some(true) && !can {
+            sound = false;
             problems.add(format!(
                 "{flag}: capabilities.{member}: this server does not offer that; leave it out or \
                  write false"
             ));
         }
     }
+    sound
 }
 
 fn interface(interface: &Interface, problems: &mut Problems) -> Option<v1::AgentInterface> {

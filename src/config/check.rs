@@ -5,11 +5,16 @@ use std::time::Duration;
 
 use tracing_subscriber::EnvFilter;
 
+use crate::agent::Agent;
+use crate::agent::demo::Demo;
 use crate::auth::{ApiKey, ApiKeys, Auth};
+use crate::config::card::Site;
 use crate::config::file::{self, File, Limits};
 use crate::config::{
-    AdminListen, AuthMode, Cards, Config, StatementMode, StoreArgs, StoreKind, Tls, duration_text,
+    AdminListen, AgentName, AuthMode, Cards, Config, StatementMode, StoreArgs, StoreKind, Tls,
+    duration_text,
 };
+use crate::contract::v1::AgentCard;
 use crate::domain::page::KeyRing;
 
 /// Settings that go together, with the files they name read.
@@ -25,6 +30,8 @@ pub struct Checked {
     pub tls: Option<Tls>,
     /// The cards.
     pub cards: Cards,
+    /// The public card as it would be told at `--listen`: completed and signed.
+    pub card: AgentCard,
     /// How much is taken.
     pub limits: Limits,
     /// What is allowed but deserves a second thought, in words.
@@ -63,10 +70,17 @@ impl Config {
         let page_token_keys = self.read_page_token_keys(&mut problems);
         let tls = self.read_tls(&mut problems);
         let auth = file.as_ref().map_or(Auth::None, |file| self.read_auth(file, &mut problems));
-        let place = (self.listen, self.tls_cert.is_some());
-        let cards = file.as_ref().map_or_else(Cards::default, |file| {
-            self.card.read(&file.interfaces, &auth, place, &mut problems)
-        });
+        let own = match self.agent {
+            AgentName::Demo => Demo.card(),
+        };
+        let (cards, card) = match &file {
+            None => (Cards::default(), own),
+            Some(file) => {
+                let (listen, secure) = (self.listen, self.tls_cert.is_some());
+                let site = Site { own, auth: &auth, listen, secure };
+                self.card.read(&file.interfaces, site, &mut problems)
+            }
+        };
         if let Err(problem) = EnvFilter::try_new(&self.log) {
             problems.add(format!("--log: {problem}"));
         }
@@ -75,7 +89,7 @@ impl Config {
             _ => return Err(problems.0),
         };
         let warnings = self.warnings();
-        Ok(Checked { config: self, auth, page_token_keys, tls, cards, limits, warnings })
+        Ok(Checked { config: self, auth, page_token_keys, tls, cards, card, limits, warnings })
     }
 
     /// `None` if it cannot be read: then nothing is known of what it says.
@@ -192,7 +206,7 @@ impl Config {
     }
 
     fn warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
+        let mut warnings: Vec<_> = self.card.warnings().collect();
         if self.auth == AuthMode::ApiKey
             && self.tls_cert.is_none()
             && !self.listen.ip().is_loopback()

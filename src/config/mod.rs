@@ -25,7 +25,7 @@ use clap::{Args, ValueEnum};
 
 use crate::auth::ApiKey;
 
-pub use card::{CardArgs, Cards};
+pub use card::{CardArgs, CardForms, Cards};
 pub use check::Checked;
 pub use protocol::{MissingVersion, ProtocolArgs, RequireExtensions, StatusTable};
 pub use tls::Tls;

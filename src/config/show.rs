@@ -82,7 +82,19 @@ impl Checked {
 
     /// What clients find out.
     fn discovery(&self) -> Vec<(&'static str, String)> {
-        let CardArgs { card, extended_card, card_max_age, public_url } = &self.config.card;
+        // As above.
+        let CardArgs {
+            card,
+            extended_card,
+            card_max_age,
+            card_keys: _,
+            card_jku: _,
+            card_forms,
+            public_url,
+        } = &self.config.card;
+        let signer = &self.cards.signer;
+        let kids: Vec<_> = signer.keys.signing.iter().map(|key| key.public().kid()).collect();
+        let kids = if kids.is_empty() { "none".to_owned() } else { kids.join(", ") };
         let own = || "the agent's own".to_owned();
         let public = public_url.as_deref().unwrap_or("the address of --listen");
         let interfaces = match self.cards.interfaces.as_slice() {
@@ -96,6 +108,9 @@ impl Checked {
             ("card", card.as_ref().map_or_else(own, |_| path(card))),
             ("extended-card", path(extended_card)),
             ("card-max-age", duration_text(*card_max_age)),
+            ("card-keys", kids),
+            ("card-jku", signer.jku.clone().unwrap_or_else(|| "none".to_owned())),
+            ("card-forms", name_of(*card_forms)),
             ("public-url", public.to_owned()),
             ("interfaces", interfaces),
         ]

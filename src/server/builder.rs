@@ -16,7 +16,6 @@ use crate::config::file::Limits;
 use crate::config::{
     AdminListen, AgentName, Cards, Checked, Config, Dedupe, StoreKind, StoreUrl, Tls,
 };
-use crate::contract::v1::AgentCard;
 use crate::domain::page::{KeyRing, PageTokens};
 use crate::domain::{Clock, SystemClock};
 use crate::server::card::Card;
@@ -25,7 +24,6 @@ use crate::server::page_keys;
 use crate::server::port::Port;
 use crate::server::running::{Parts, Server};
 use crate::server::signals::Signals;
-use crate::service::offers::Offers;
 use crate::service::{self, Service};
 use crate::store::Store;
 
@@ -128,7 +126,8 @@ impl Builder {
 
     /// A server as these settings say.
     pub fn configured(checked: Checked) -> Self {
-        let Checked { config, auth, page_token_keys, tls, cards, limits, warnings: _ } = checked;
+        let Checked { config, auth, page_token_keys, tls, cards, card: _, limits, warnings: _ } =
+            checked;
         let settings = settings(&config, &limits);
         let AgentName::Demo = config.agent;
         Self {
@@ -286,13 +285,15 @@ impl Builder {
         let (listener, admin) = (port.listen()?, admin.map(Port::listen).transpose()?);
         let own = self.cards.public.clone().unwrap_or_else(|| self.agent.card());
         let place = self.place_of(&listener)?.or_of(&own);
-        let offers = self.offers(own, &place);
+        let offers = self.cards.offers(own, &place, &self.auth.schemes());
+        let offers = offers.map_err(|wrong| StartError::Card(wrong.join("; ")))?;
         let tokens = PageTokens::new(keys, self.page_token_lifetime);
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock));
         let (shared, timed) = (Arc::clone(&store), Arc::clone(&clock));
         let service = Service::start(shared, self.agent, offers, tokens, timed, self.settings);
         let age = (self.card_max_age, clock.now_us());
-        let card = Card::new(service.offers().card().clone(), place, age);
+        let keys = &self.cards.signer.keys;
+        let card = Card::new(service.offers().card().clone(), place, keys, age);
         let parts = Parts {
             card: card.map_err(StartError::Card)?,
             service,
@@ -319,13 +320,6 @@ impl Builder {
         let public = self.public_address.as_deref().map(|text| card::Address::parse(text, secure));
         let public = public.transpose().map_err(StartError::PublicAddress)?;
         Ok(card::Place::new(&self.cards.interfaces, public, bound, secure))
-    }
-
-    /// The public card and the extended one, completed.
-    fn offers(&self, public: AgentCard, place: &card::Place) -> Offers {
-        let schemes = self.auth.schemes();
-        let extended = self.cards.extended.clone().map(|card| place.completed(card, &schemes));
-        Offers::new(place.completed(public, &schemes), extended)
     }
 
     /// The store, and the keys that go with it.

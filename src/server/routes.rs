@@ -8,7 +8,7 @@ use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 
 use crate::bindings::{Door, grpc};
-use crate::card::PATH;
+use crate::card::{JWKS_PATH, PATH};
 use crate::contract::DESCRIPTOR_SET;
 use crate::server::builder::StartError;
 use crate::server::card::{self, Card};
@@ -45,11 +45,10 @@ pub(crate) async fn app(
         .prepare()
         .into_axum_router()
         .layer(from_fn(only_grpc));
-    let app = Router::new()
-        .route(PATH, get(card::answer))
-        .with_state(card)
-        .merge(grpc)
-        .fallback(not_found)
-        .layer(from_fn(guard));
+    let mut discovery = Router::new().route(PATH, get(card::answer));
+    if card.has_keys() {
+        discovery = discovery.route(JWKS_PATH, get(card::answer_keys));
+    }
+    let app = discovery.with_state(card).merge(grpc).fallback(not_found).layer(from_fn(guard));
     Ok((app, reporter))
 }

@@ -62,6 +62,11 @@ impl Offers {
         self.extended.as_ref()
     }
 
+    /// The public card, and the extended one if there is one, to be signed.
+    pub fn cards_mut(&mut self) -> impl Iterator<Item = &mut v1::AgentCard> {
+        std::iter::once(&mut self.card).chain(&mut self.extended)
+    }
+
     /// The URIs of all extensions of both cards.
     #[must_use]
     pub fn extensions(&self) -> Vec<String> {

@@ -35,6 +35,7 @@ mod races;
 mod replicas;
 mod rig;
 mod settings;
+mod signing;
 mod sqlite;
 mod store;
 mod support;
