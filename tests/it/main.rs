@@ -29,6 +29,7 @@ mod life;
 mod life_table;
 mod listings;
 mod model;
+mod paging;
 mod plans;
 mod postgres;
 mod races;
