@@ -23,6 +23,7 @@ mod crash;
 mod discovery;
 mod faults;
 mod grpc;
+mod interleavings;
 mod interop;
 mod layers;
 mod life;
