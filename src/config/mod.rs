@@ -27,7 +27,9 @@ use crate::auth::ApiKey;
 
 pub use card::{CardArgs, CardForms, Cards};
 pub use check::Checked;
-pub use protocol::{MissingVersion, ProtocolArgs, RequireExtensions, StatusTable};
+pub use protocol::{
+    AgentRole, CancelAgain, MissingVersion, ProtocolArgs, RequireExtensions, StatusTable, Wait,
+};
 pub use tls::Tls;
 pub use values::{Secret, StoreKind, StoreUrl, duration, duration_text};
 

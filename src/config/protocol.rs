@@ -1,9 +1,15 @@
 //! Where the protocol leaves a choice, or its readers differ.
 
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
 use clap::{Args, ValueEnum};
 
 use crate::bindings;
+use crate::config::{duration, duration_text};
 use crate::contract::fault;
+use crate::service;
 use crate::service::offers;
 
 /// The choices.
@@ -18,6 +24,54 @@ pub struct ProtocolArgs {
     /// Which calls must name the extensions that the card requires
     #[arg(long, env = "A2AD_REQUIRE_EXTENSIONS", value_name = "CALLS", default_value = "sends")]
     pub require_extensions: RequireExtensions,
+    /// The longest that SendMessage waits before it answers with the task as it is, or `off`
+    #[arg(long, env = "A2AD_SEND_WAIT", value_name = "TIME", default_value = "off")]
+    pub send_wait: Wait,
+    /// What CancelTask of a task that was canceled before answers
+    #[arg(long, env = "A2AD_CANCEL_AGAIN", value_name = "ANSWER", default_value = "error")]
+    pub cancel_again: CancelAgain,
+    /// Whether a message whose role is `ROLE_AGENT` is taken
+    #[arg(long, env = "A2AD_AGENT_ROLE", value_name = "ANSWER", default_value = "refuse")]
+    pub agent_role: AgentRole,
+}
+
+/// A time, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wait(pub Option<Duration>);
+
+impl FromStr for Wait {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Self(None));
+        }
+        duration(text).map(|time| Self(Some(time))).map_err(|wrong| format!("{wrong}; or off"))
+    }
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.map_or_else(|| "off".to_owned(), duration_text))
+    }
+}
+
+/// What a repeated cancel answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CancelAgain {
+    /// `TASK_NOT_CANCELABLE`, with the state.
+    Error,
+    /// The task.
+    Task,
+}
+
+/// What becomes of messages that say they are an agent's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AgentRole {
+    /// They are refused.
+    Refuse,
+    /// They are taken as any other.
+    Accept,
 }
 
 /// What a request without a version speaks.
@@ -52,6 +106,18 @@ pub enum RequireExtensions {
 }
 
 impl ProtocolArgs {
+    /// `settings`, with these choices.
+    #[must_use]
+    pub fn of_service(&self, settings: service::Settings) -> service::Settings {
+        service::Settings {
+            require_extensions: self.require_extensions.into(),
+            send_wait: self.send_wait.0,
+            cancel_again: self.cancel_again == CancelAgain::Task,
+            agent_role: self.agent_role == AgentRole::Accept,
+            ..settings
+        }
+    }
+
     /// What the bindings are told.
     #[must_use]
     pub fn of_bindings(&self) -> bindings::Settings {

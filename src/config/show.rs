@@ -130,7 +130,14 @@ impl Checked {
             task_bytes,
         } = self.limits;
         // As above.
-        let ProtocolArgs { missing_version, status_table, require_extensions } = config.protocol;
+        let ProtocolArgs {
+            missing_version,
+            status_table,
+            require_extensions,
+            send_wait,
+            cancel_again,
+            agent_role,
+        } = config.protocol;
         vec![
             ("agent", name_of(config.agent)),
             ("dedupe", name_of(config.dedupe)),
@@ -140,6 +147,9 @@ impl Checked {
             ("missing-version", name_of(missing_version)),
             ("status-table", name_of(status_table)),
             ("require-extensions", name_of(require_extensions)),
+            ("send-wait", send_wait.to_string()),
+            ("cancel-again", name_of(cancel_again)),
+            ("agent-role", name_of(agent_role)),
             ("lease", duration_text(config.lease)),
             ("max-attempts", config.max_attempts.to_string()),
             ("max-turns", config.max_turns.to_string()),

@@ -350,7 +350,7 @@ impl Builder {
 
 /// The service's part of the settings.
 fn settings(config: &Config, limits: &Limits) -> service::Settings {
-    service::Settings {
+    config.protocol.of_service(service::Settings {
         dedupe: match config.dedupe {
             Dedupe::On => service::Dedupe::On,
             Dedupe::Off => service::Dedupe::Off,
@@ -364,8 +364,7 @@ fn settings(config: &Config, limits: &Limits) -> service::Settings {
         runners: usize::try_from(config.max_turns).unwrap_or(usize::MAX),
         history_default: config.history,
         list_history_default: config.list_history,
-        require_extensions: config.protocol.require_extensions.into(),
         limits: limits.of_service(),
         ..service::Settings::default()
-    }
+    })
 }

@@ -68,6 +68,7 @@ impl Inner {
         let until = Instant::now() + self.settings.grace;
         match self.request_cancel(&scope, task, request.metadata).await? {
             CancelRequested::NotFound => return Err(Error::TaskNotFound),
+            CancelRequested::Ended(v1::TaskState::Canceled) if self.settings.cancel_again => {}
             CancelRequested::Ended(state) if !shared.took_effect.load(Ordering::Acquire) => {
                 return Err(Error::TaskNotCancelable { state });
             }

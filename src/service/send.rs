@@ -67,7 +67,7 @@ impl Inner {
         let record = if send.at_once {
             self.as_it_is(&scope, &arrived, send.history).await?
         } else {
-            self.settled(&scope, arrived, send.history).await?
+            self.settled_in_time(&scope, arrived, send.history).await?
         };
         self.answer(record)
     }

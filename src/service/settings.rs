@@ -77,6 +77,13 @@ pub struct Settings {
     pub list_history_default: u32,
     /// Which calls must name the extensions that the card requires.
     pub require_extensions: RequireExtensions,
+    /// The longest that SendMessage waits; then it answers as if it had not been asked to
+    /// (AMB-01). Without it, as long as it takes.
+    pub send_wait: Option<Duration>,
+    /// Whether CancelTask of a task that was canceled before returns it (AMB-06).
+    pub cancel_again: bool,
+    /// Whether a message may say that it is an agent's (AMB-40).
+    pub agent_role: bool,
     /// Sizes.
     pub limits: Limits,
 }
@@ -98,6 +105,9 @@ impl Default for Settings {
             history_default: 100,
             list_history_default: 0,
             require_extensions: RequireExtensions::Sends,
+            send_wait: None,
+            cancel_again: false,
+            agent_role: false,
             limits: Limits::default(),
         }
     }

@@ -58,6 +58,7 @@ pub(super) fn send(
         .flatten();
     match v1::Role::try_from(message.role) {
         Ok(v1::Role::User) => {}
+        Ok(v1::Role::Agent) if settings.agent_role => {}
         Ok(v1::Role::Unspecified | v1::Role::Agent) | Err(_) => {
             checker.refuse("message.role", "must be ROLE_USER");
         }

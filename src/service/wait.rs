@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -99,6 +99,25 @@ impl Inner {
             self.change(changed, showing.at).await?;
             showing.look().await?;
         }
+    }
+
+    /// As [`settled`](Self::settled), and the task as it is when that takes longer than the settings
+    /// allow.
+    pub(super) async fn settled_in_time(
+        &self,
+        scope: &Scope,
+        arrived: Arrived,
+        history: u32,
+    ) -> Result<TaskRecord, Error> {
+        let task = arrived.turn.task;
+        let settled = self.settled(scope, arrived, history);
+        let Some(longest) = self.settings.send_wait else { return settled.await };
+        if let Ok(settled) = timeout(longest, settled).await {
+            return settled;
+        }
+        // The caller gets a task, so there is one from now on.
+        self.store.show(scope, task).await?;
+        self.whole(scope, task, history).await?.ok_or(Error::TaskNotFound)
     }
 
     fn showing(&self, scope: &Scope, task: TaskId) -> Showing {

@@ -1,12 +1,15 @@
 //! Where the protocol leaves a choice, in both of its positions, and extensions.
 
+use std::time::Duration;
+
 use a2ad::agent::Agent;
 use a2ad::agent::demo::Demo;
 use a2ad::bindings::{MissingVersion, Settings};
 use a2ad::client::Client;
 use a2ad::config::Cards;
 use a2ad::contract::fault::StatusTable;
-use a2ad::contract::v1;
+use a2ad::contract::v1::send_message_response::Payload;
+use a2ad::contract::v1::{self, TaskState};
 use a2ad::service;
 use a2ad::service::offers::RequireExtensions;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -14,7 +17,7 @@ use tonic::{Code, Request, Status};
 use tonic_types::StatusExt;
 
 use crate::rig::raw::{frame, grpc};
-use crate::rig::{TestServer, send};
+use crate::rig::{self, TestServer, send, task_of};
 
 fn reason(status: &Status) -> String {
     status.get_details_error_info().unwrap().reason
@@ -56,6 +59,68 @@ async fn errors_have_the_statuses_of_the_chosen_edition() {
         let refused = grpc(server.addr(), LIST, &[("a2a-version", "0.3")], body).await;
         let number = (code as i32).to_string();
         assert_eq!(refused.headers()["grpc-status"], number.as_str(), "at the door as well");
+    }
+}
+
+#[tokio::test]
+async fn a_send_waits_as_long_as_it_takes_or_as_the_settings_say() {
+    let settings = |send_wait| service::Settings { send_wait, ..service::Settings::default() };
+    for (send_wait, state) in [
+        (None, TaskState::Completed),
+        (Some(Duration::ZERO), TaskState::Submitted),
+        (Some(Duration::from_millis(100)), TaskState::Working),
+        (Some(Duration::from_secs(3600)), TaskState::Completed),
+    ] {
+        let server = TestServer::with(|server| server.settings(settings(send_wait))).await;
+        let mut client = server.client().await;
+        let answered = task_of(client.send_message(send("slow 1")).await.unwrap());
+        let early = state == TaskState::Submitted
+            && matches!(rig::state(&answered), TaskState::Submitted | TaskState::Working);
+        assert!(early || rig::state(&answered) == state, "{send_wait:?}: {answered:?}");
+        let listed = client.list_tasks(v1::ListTasksRequest::default()).await.unwrap();
+        assert_eq!(listed.into_inner().tasks.len(), 1, "a task that was told is there");
+        let reply = client.send_message(send("reply hi")).await.unwrap().into_inner();
+        let is_message = matches!(reply.payload, Some(Payload::Message(_)));
+        assert!(is_message || send_wait == Some(Duration::ZERO), "{send_wait:?}: {reply:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_second_cancel_is_an_error_or_the_task_as_the_settings_say() {
+    for cancel_again in [false, true] {
+        let settings = service::Settings { cancel_again, ..service::Settings::default() };
+        let server = TestServer::with(|server| server.settings(settings)).await;
+        let mut client = server.client().await;
+        let asked = task_of(client.send_message(send("ask which?")).await.unwrap());
+        let done = task_of(client.send_message(send("hello")).await.unwrap());
+        let cancel =
+            |task: &v1::Task| v1::CancelTaskRequest { id: task.id.clone(), ..Default::default() };
+        let first = client.cancel_task(cancel(&asked)).await.unwrap().into_inner();
+        assert_eq!(rig::state(&first), TaskState::Canceled);
+        match client.cancel_task(cancel(&asked)).await {
+            Ok(again) if cancel_again => assert_eq!(again.into_inner(), first),
+            Err(refused) if !cancel_again => assert_eq!(reason(&refused), "TASK_NOT_CANCELABLE"),
+            other => panic!("{cancel_again}: {other:?}"),
+        }
+        let ended = client.cancel_task(cancel(&done)).await.unwrap_err();
+        assert_eq!(reason(&ended), "TASK_NOT_CANCELABLE", "any other end is one");
+    }
+}
+
+#[tokio::test]
+async fn a_message_of_an_agent_is_refused_or_taken_as_the_settings_say() {
+    for agent_role in [false, true] {
+        let settings = service::Settings { agent_role, ..service::Settings::default() };
+        let server = TestServer::with(|server| server.settings(settings)).await;
+        let mut client = server.client().await;
+        let with = |role: v1::Role| {
+            let mut request = send("hello");
+            request.message.as_mut().unwrap().role = role.into();
+            request
+        };
+        assert!(client.send_message(with(v1::Role::User)).await.is_ok());
+        assert!(client.send_message(with(v1::Role::Unspecified)).await.is_err());
+        assert_eq!(client.send_message(with(v1::Role::Agent)).await.is_ok(), agent_role);
     }
 }
 
