@@ -88,6 +88,18 @@ impl Failure {
         }
     }
 
+    /// A row of the protocol's table that no [`Error`] stands for, in these words.
+    #[must_use]
+    pub fn of_fault(fault: Fault, text: impl AsRef<str>) -> Self {
+        Self {
+            fault,
+            text: cut(text.as_ref(), TEXT_BYTES_MAX),
+            metadata: BTreeMap::new(),
+            violations: Vec::new(),
+            retry_in: None,
+        }
+    }
+
     fn saying(mut self, key: &'static str, value: &str) -> Self {
         self.metadata.insert(key, cut(value, DETAIL_BYTES_MAX));
         self
@@ -104,6 +116,43 @@ impl Failure {
     fn retrying(mut self) -> Self {
         self.retry_in = Some(RETRY_IN);
         self
+    }
+}
+
+/// A request that cannot become a call: a row of the protocol's table that no [`Error`] stands
+/// for, in words of its own.
+#[derive(Debug)]
+pub(crate) struct Misfit {
+    /// The row, as the present table has it.
+    pub(super) fault: Fault,
+    /// The message for people.
+    pub(super) text: String,
+}
+
+impl Misfit {
+    pub(super) fn new(fault: Fault, text: impl Into<String>) -> Self {
+        Self { fault, text: text.into() }
+    }
+}
+
+/// Why a request is not answered as it asked to be.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// An operation failed, or would.
+    Of(Error),
+    /// It never came to be one.
+    Before(Misfit),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Self::Of(error)
+    }
+}
+
+impl From<Misfit> for Refusal {
+    fn from(misfit: Misfit) -> Self {
+        Self::Before(misfit)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The protocol over gRPC: eleven calls that decode, ask the service, and encode.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use futures_util::stream::Pending;
 use http::HeaderValue;
@@ -222,13 +222,7 @@ fn refusal(error: &Error, door: &Door) -> Status {
 /// A status for a row of the protocol's table that no [`Error`] stands for, in other words.
 #[must_use]
 pub fn status_of_fault(fault: Fault, text: &str) -> Status {
-    let failure = Failure {
-        fault,
-        text: text.to_owned(),
-        metadata: BTreeMap::new(),
-        violations: Vec::new(),
-        retry_in: None,
-    };
+    let failure = Failure::of_fault(fault, text);
     of_failure(failure, MetadataMap::new())
 }
 

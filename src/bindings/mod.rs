@@ -3,8 +3,13 @@
 //! A binding decodes, calls the one [`Service`](crate::service::Service), and encodes. Decisions
 //! about tasks are not made here.
 
+mod deadline;
 mod failure;
 pub mod grpc;
+pub mod json;
+mod jsonrpc;
+mod operation;
+mod rest;
 
 use std::sync::Arc;
 
@@ -17,7 +22,9 @@ use crate::contract::{A2A_EXTENSIONS, A2A_VERSION, PROTOCOL_VERSION};
 use crate::domain::Error;
 use crate::service::Call;
 
+pub use deadline::deadline;
 pub use failure::{Failure, log};
+use failure::{Misfit, Refusal};
 
 /// What the bindings can be told, where the protocol leaves a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -55,6 +55,41 @@ impl Fault {
     }
 }
 
+impl Fault {
+    /// The name that HTTP+JSON gives its gRPC status, as in `error.status`.
+    #[must_use]
+    pub fn status_name(self) -> &'static str {
+        // A path that is not there is not found; only for gRPC it is a method.
+        if self == METHOD_NOT_FOUND {
+            return "NOT_FOUND";
+        }
+        match self.grpc {
+            1 => "CANCELLED",
+            3 => "INVALID_ARGUMENT",
+            4 => "DEADLINE_EXCEEDED",
+            5 => "NOT_FOUND",
+            7 => "PERMISSION_DENIED",
+            8 => "RESOURCE_EXHAUSTED",
+            9 => "FAILED_PRECONDITION",
+            12 => "UNIMPLEMENTED",
+            13 => "INTERNAL",
+            14 => "UNAVAILABLE",
+            16 => "UNAUTHENTICATED",
+            _ => "UNKNOWN",
+        }
+    }
+
+    /// The HTTP status under which JSON-RPC tells this error: 200, but where a client or a proxy
+    /// acts on the status alone (JRPC-09, AMB-33).
+    #[must_use]
+    pub fn jsonrpc_http(self) -> u16 {
+        match self.http {
+            told @ (401 | 403 | 408 | 413 | 429) => told,
+            _ => 200,
+        }
+    }
+}
+
 const fn a2a(
     reason: &'static str,
     jsonrpc: i32,
@@ -137,6 +172,15 @@ pub const UNAVAILABLE: Fault = plain(-32603, 14, 503, "Temporarily unavailable")
 
 /// Too many calls. On JSON-RPC the HTTP status is 429 as well.
 pub const RESOURCE_EXHAUSTED: Fault = plain(-32603, 8, 429, "Too many requests");
+
+/// The request has more bytes than are taken. On JSON-RPC the HTTP status is 413 as well (GRPC-11).
+pub const TOO_LARGE: Fault = plain(-32600, 8, 413, "The request is too large");
+
+/// The request did not come to its end in time. On JSON-RPC the HTTP status is 408 as well.
+pub const TOO_SLOW: Fault = plain(-32600, 4, 408, "The request took too long to arrive");
+
+/// The path is known and takes other methods of HTTP.
+pub const METHOD_NOT_ALLOWED: Fault = plain(-32600, 12, 405, "Method not allowed");
 
 /// The caller's time ran out first.
 pub const DEADLINE_EXCEEDED: Fault = plain(-32603, 4, 504, "Deadline exceeded");

@@ -4,7 +4,6 @@
 //! else reaches clients as UNKNOWN.
 
 use std::panic::AssertUnwindSafe;
-use std::time::Duration;
 
 use axum::extract::Request;
 use axum::middleware::Next;
@@ -15,7 +14,8 @@ use http::{HeaderMap, StatusCode};
 use tonic::{Code, Status};
 
 use crate::bindings::grpc;
-use crate::bindings::log;
+use crate::bindings::json::Json;
+use crate::bindings::{deadline, log};
 use crate::contract::fault;
 use crate::domain::Error;
 
@@ -36,7 +36,7 @@ pub(crate) async fn guard(request: Request, next: Next) -> Response {
     let is_grpc = is_grpc(request.headers());
     let deadline = match is_grpc.then(|| deadline(request.headers())).transpose() {
         Ok(deadline) => deadline.flatten(),
-        Err(text) => return told(grpc::status(&Error::invalid("grpc-timeout", text))),
+        Err(violation) => return told(grpc::status(&violation.into())),
     };
     let answer = AssertUnwindSafe(next.run(request)).catch_unwind();
     let answer = match deadline {
@@ -66,27 +66,6 @@ fn words_of(panic: &(dyn std::any::Any + Send)) -> &str {
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no message")
-}
-
-/// The time that a call has left, from `grpc-timeout`: at most eight digits and a unit.
-fn deadline(headers: &HeaderMap) -> Result<Option<Duration>, &'static str> {
-    const WRONG: &str = "must be one to eight digits and a unit of H, M, S, m, u or n";
-    let Some(value) = headers.get("grpc-timeout") else { return Ok(None) };
-    let (&unit, digits) = value.as_bytes().split_last().ok_or(WRONG)?;
-    if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
-        return Err(WRONG);
-    }
-    let number = digits.iter().fold(0, |number, digit| number * 10 + u64::from(digit - b'0'));
-    let duration = match unit {
-        b'H' => Duration::from_secs(number * 3600),
-        b'M' => Duration::from_secs(number * 60),
-        b'S' => Duration::from_secs(number),
-        b'm' => Duration::from_millis(number),
-        b'u' => Duration::from_micros(number),
-        b'n' => Duration::from_nanos(number),
-        _ => return Err(WRONG),
-    };
-    Ok(Some(duration))
 }
 
 /// Rewrites the answers that the gRPC library gives by itself. Those are told from ours by their
@@ -128,12 +107,12 @@ fn unknown_method() -> Status {
     grpc::status_of_fault(fault::METHOD_NOT_FOUND, "there is no such method here")
 }
 
-/// For whatever no route takes.
-pub(crate) async fn not_found(request: Request) -> Response {
+/// For whatever no route takes: the bindings whose paths are in the contract, but for gRPC.
+pub(crate) async fn others(json: Json, request: Request) -> Response {
     if is_grpc(request.headers()) {
         return told(unknown_method());
     }
-    json(404, "NOT_FOUND", "there is nothing at this path")
+    json.answer(request).await
 }
 
 /// For requests at a gRPC path that are not gRPC.
@@ -163,23 +142,6 @@ mod tests {
     use tower::ServiceExt;
 
     use super::*;
-
-    fn parsed(text: &str) -> Result<Option<Duration>, &'static str> {
-        let mut headers = HeaderMap::new();
-        headers.insert("grpc-timeout", text.parse().unwrap());
-        deadline(&headers)
-    }
-
-    #[test]
-    fn a_deadline_is_up_to_eight_digits_and_a_unit() {
-        assert_eq!(parsed("200m"), Ok(Some(Duration::from_millis(200))));
-        assert_eq!(parsed("99999999H"), Ok(Some(Duration::from_secs(99_999_999 * 3600))));
-        assert_eq!(parsed("1n"), Ok(Some(Duration::from_nanos(1))));
-        assert_eq!(deadline(&HeaderMap::new()), Ok(None));
-        for bad in ["", "S", "5", "5s", "-5S", "1.5S", "999999999S", "5 S"] {
-            assert!(parsed(bad).is_err(), "{bad:?}");
-        }
-    }
 
     async fn answer_of_a_panic(content_type: &'static str) -> Response {
         let app = axum::Router::new()

@@ -1,5 +1,7 @@
 //! What answers on the one port.
 
+use std::time::Duration;
+
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
@@ -7,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 
+use crate::bindings::json::{self, Json};
 use crate::bindings::{Door, grpc};
 use crate::card::{JWKS_PATH, PATH};
 use crate::contract::DESCRIPTOR_SET;
@@ -14,11 +17,15 @@ use crate::server::builder::StartError;
 use crate::server::card::{self, Card};
 use crate::server::ending::end_with;
 use crate::server::health;
-use crate::server::layers::{guard, not_found, only_grpc};
+use crate::server::layers::{guard, only_grpc, others};
 use crate::service::Service;
 
-/// The protocol, health, both versions of reflection, and the card. Only the protocol asks for
-/// credentials: balancers, tools and discovery come without any. Their streams end at `stop`.
+/// How long the body of a request may take to arrive.
+const BODY_WITHIN: Duration = Duration::from_secs(60);
+
+/// The protocol on all its bindings, health, both versions of reflection, and the card. Only the
+/// protocol asks for credentials: balancers, tools and discovery come without any. Their streams
+/// end at `stop`.
 pub(crate) async fn app(
     service: Service,
     door: Door,
@@ -40,6 +47,8 @@ pub(crate) async fn app(
         .add_service(reflection().build_v1alpha().map_err(StartError::Contract)?)
         .into_axum_router()
         .layer(from_fn_with_state(stop, end_with));
+    let limits = json::Limits { bytes: receive_bytes_max, within: BODY_WITHIN };
+    let json = Json::new(service.clone(), door.clone(), limits);
     let grpc = Routes::from(tools)
         .add_service(grpc::server(service, door, receive_bytes_max))
         .prepare()
@@ -49,6 +58,10 @@ pub(crate) async fn app(
     if card.has_keys() {
         discovery = discovery.route(JWKS_PATH, get(card::answer_keys));
     }
-    let app = discovery.with_state(card).merge(grpc).fallback(not_found).layer(from_fn(guard));
+    let app = discovery
+        .with_state(card)
+        .merge(grpc)
+        .fallback(move |request| others(json.clone(), request))
+        .layer(from_fn(guard));
     Ok((app, reporter))
 }

@@ -1,0 +1,198 @@
+//! What JSON-RPC and HTTP+JSON share: bodies, messages, media types, errors, and calls.
+
+mod body;
+mod details;
+mod input;
+pub(crate) mod media;
+mod wire;
+
+use std::any::Any;
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use futures_util::FutureExt as _;
+use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, Method, StatusCode};
+
+use crate::bindings::operation::Operation;
+use crate::bindings::{Door, Failure, Misfit, Refusal, jsonrpc, log, rest};
+use crate::contract::{A2A_EXTENSIONS, fault};
+use crate::domain::Error;
+use crate::service::{Call, Service};
+
+pub use body::Limits;
+pub(super) use body::read as read_body;
+pub(super) use details::{jsonrpc as jsonrpc_error, rest as rest_error};
+pub(super) use input::{Input, Source};
+
+/// JSON-RPC at `/` and HTTP+JSON everywhere else.
+#[derive(Clone)]
+pub struct Json {
+    pub(super) service: Service,
+    pub(super) door: Door,
+    pub(super) limits: Limits,
+}
+
+impl fmt::Debug for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Json").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+/// What an operation answers with.
+pub(super) enum Answer {
+    /// One message, as JSON.
+    Whole(Vec<u8>),
+}
+
+impl Json {
+    /// The bindings in front of `service`, behind `door`.
+    #[must_use]
+    pub fn new(service: Service, door: Door, limits: Limits) -> Self {
+        Self { service, door, limits }
+    }
+
+    /// Answers any request that is not for another binding.
+    pub async fn answer(self, request: Request) -> Response {
+        if request.uri().path().bytes().all(|byte| byte == b'/') {
+            jsonrpc::answer(&self, request).await
+        } else {
+            rest::answer(&self, request).await
+        }
+    }
+
+    /// Calls `operation`, within the time that the caller has; a panic is a fault of ours.
+    pub(super) async fn call(
+        &self,
+        operation: Operation,
+        call: &Call,
+        input: Input<'_>,
+        within: Option<Duration>,
+    ) -> Result<Answer, Refusal> {
+        let answer = AssertUnwindSafe(run(&self.service, operation, call, input)).catch_unwind();
+        let answer = match within {
+            None => answer.await,
+            Some(within) => match tokio::time::timeout(within, answer).await {
+                Ok(answer) => answer,
+                Err(_) => return Err(Error::DeadlineExceeded.into()),
+            },
+        };
+        answer.unwrap_or_else(|panic| {
+            Err(Error::internal(format!("panic: {}", words_of(&*panic))).into())
+        })
+    }
+
+    /// What callers read of a refusal, after it was logged.
+    pub(super) fn failure(&self, operation: &'static str, refusal: impl Into<Refusal>) -> Failure {
+        match refusal.into() {
+            Refusal::Before(Misfit { fault, text }) => {
+                Failure::of_fault(fault.in_table(self.door.status_table()), text)
+            }
+            Refusal::Of(error) => {
+                log(operation, &error);
+                self.door.failure(&error)
+            }
+        }
+    }
+
+    /// An answer with `body`; errors have the headers that go with them.
+    pub(super) fn respond(
+        &self,
+        status: u16,
+        kind: HeaderValue,
+        body: Vec<u8>,
+        failure: Option<&Failure>,
+    ) -> Response {
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() =
+            StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, kind);
+        let Some(failure) = failure else { return response };
+        if let (true, Some(challenge)) =
+            (failure.fault == fault::UNAUTHENTICATED, self.door.challenge())
+        {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+        }
+        if let Some(delay) = failure.retry_in {
+            headers.insert(RETRY_AFTER, HeaderValue::from(delay.as_secs().max(1)));
+        }
+        response
+    }
+}
+
+/// Says which extensions are active (EXT-06).
+pub(super) fn with_extensions(mut response: Response, call: &Call) -> Response {
+    if let Some(activated) = call.activated().and_then(|uris| uris.parse().ok()) {
+        response.headers_mut().insert(A2A_EXTENSIONS, activated);
+    }
+    response
+}
+
+/// Which methods a path takes, as in `Allow`.
+pub(super) fn allow(response: &mut Response, methods: &[Method]) {
+    let names: Vec<_> = methods.iter().map(Method::as_str).chain(["OPTIONS"]).collect();
+    if let Ok(value) = HeaderValue::from_str(&names.join(", ")) {
+        response.headers_mut().insert(ALLOW, value);
+    }
+}
+
+/// The answer to OPTIONS.
+pub(super) fn options(methods: &[Method]) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    allow(&mut response, methods);
+    response
+}
+
+fn words_of(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}
+
+async fn run(
+    service: &Service,
+    operation: Operation,
+    call: &Call,
+    input: Input<'_>,
+) -> Result<Answer, Refusal> {
+    let json = match operation {
+        Operation::SendMessage => wire::write(&service.send_message(call, input.read()?).await?)?,
+        Operation::GetTask => wire::write(&service.get_task(call, input.read()?).await?)?,
+        Operation::ListTasks => wire::write(&service.list_tasks(call, input.read()?).await?)?,
+        Operation::CancelTask => wire::write(&service.cancel_task(call, input.read()?).await?)?,
+        Operation::SendStreamingMessage => {
+            match service.send_streaming_message(call, input.read()?).await? {}
+        }
+        Operation::SubscribeToTask => {
+            match service.subscribe_to_task(call, input.read()?).await? {}
+        }
+        Operation::CreatePushConfig => {
+            let request = input.read()?;
+            wire::write(&service.create_task_push_notification_config(call, request).await?)?
+        }
+        Operation::GetPushConfig => {
+            let request = input.read()?;
+            wire::write(&service.get_task_push_notification_config(call, request).await?)?
+        }
+        Operation::ListPushConfigs => {
+            let request = input.read()?;
+            wire::write(&service.list_task_push_notification_configs(call, request).await?)?
+        }
+        Operation::DeletePushConfig => {
+            let request = input.read()?;
+            wire::write(&service.delete_task_push_notification_config(call, request).await?)?
+        }
+        Operation::GetExtendedAgentCard => {
+            wire::write(&service.get_extended_agent_card(call, input.read()?).await?)?
+        }
+    };
+    Ok(Answer::Whole(json))
+}
