@@ -3,8 +3,10 @@
 //! An error on gRPC is always HTTP 200 with `grpc-status` in the headers and no body; anything
 //! else reaches clients as UNKNOWN.
 
+use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 
+use axum::body::Body;
 use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -12,6 +14,8 @@ use futures_util::FutureExt;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use tonic::{Code, Status};
+use tonic_web::GrpcWebLayer;
+use tower::{Layer as _, ServiceExt as _};
 
 use crate::bindings::grpc;
 use crate::bindings::json::Json;
@@ -26,6 +30,28 @@ pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
     };
     let rest = kind.strip_prefix("application/grpc");
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', ';']))
+}
+
+/// Whether these are the headers of a gRPC-Web request.
+fn is_grpc_web(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    let rest = kind.strip_prefix(b"application/grpc-web").unwrap_or(b"?");
+    matches!(rest, b"" | b"+proto" | b"-text" | b"-text+proto")
+}
+
+/// Makes gRPC of gRPC-Web before anything else looks at a request, and the reverse of its answer.
+pub(crate) async fn web(request: Request, next: Next) -> Response {
+    if !is_grpc_web(request.headers()) {
+        return next.run(request).await;
+    }
+    let inner = tower::service_fn(move |request: http::Request<tonic::body::Body>| {
+        let next = next.clone();
+        async move { Ok::<_, Infallible>(next.run(request.map(Body::new)).await) }
+    });
+    match GrpcWebLayer::new().layer(inner).oneshot(request).await {
+        Ok(response) => response.map(Body::new),
+        Err(never) => match never {},
+    }
 }
 
 /// Bounds a request by its own deadline, and turns a panic into an answer.
@@ -125,7 +151,7 @@ pub(crate) async fn only_grpc(request: Request, next: Next) -> Response {
 
 /// A gRPC error: trailers alone, with HTTP 200.
 fn told(status: Status) -> Response {
-    status.into_http::<axum::body::Body>()
+    status.into_http()
 }
 
 /// An error in the shape of the HTTP+JSON binding.
@@ -139,8 +165,6 @@ fn json(code: u16, status: &'static str, message: &'static str) -> Response {
 
 #[cfg(test)]
 mod tests {
-    use tower::ServiceExt;
-
     use super::*;
 
     async fn answer_of_a_panic(content_type: &'static str) -> Response {

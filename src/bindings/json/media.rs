@@ -10,8 +10,6 @@ use crate::contract::fault;
 pub(crate) const A2A_JSON: HeaderValue = HeaderValue::from_static("application/a2a+json");
 /// What every client reads.
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// A stream of events.
-pub(crate) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 
 /// Which of the two a body is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
