@@ -1,199 +1,186 @@
-"""Every kind of conversation with the demo agent, by the official SDK over gRPC.
-
-    python conversations.py BASE_URL
-"""
+"""Sending, streaming, asking again, canceling."""
 
 import asyncio
-import sys
-import time
+import uuid
 
-import httpx
 from a2a.client import ClientCallContext
 from a2a.client.errors import A2AClientTimeoutError
 from a2a.types import a2a_pb2 as pb
 from a2a.utils import errors
-from sdk import artifact_text, connect, send, state, texts
-
-ABSENT = "01890a5d-ac96-774b-bcce-b302099a8057"
-
-
-async def fails(kind, call, field=None):
-    """Awaits `call`, which must raise `kind`, and name `field` if one is given."""
-    try:
-        await call
-    except errors.A2AError as error:
-        assert type(error) is kind, f"{error!r} is not a {kind.__name__}"
-        assert str(error), "an error has a text for people"
-        if field is not None:
-            assert field in str(error.data), f"{error!r} does not name {field}"
-        return error
-    raise AssertionError(f"no {kind.__name__} was raised")
+from failures import fails
+from google.protobuf.json_format import ParseDict
+from sdk import answer, artifact_text, fresh_context, get, listed, said, send, sending
+from sdk import state, texts, told, until
 
 
-async def until(client, task, wanted):
-    """Reads the task until it is in the state `wanted`."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        seen = await client.get_task(pb.GetTaskRequest(id=task))
-        if state(seen) == wanted:
-            return seen
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"{task} did not become {wanted}: {seen}")
+async def card(given):
+    card = given.client._card
+    assert card.name and card.description and card.version and card.skills, card
+    found = [i for i in card.supported_interfaces if i.protocol_binding == given.binding]
+    assert [i.protocol_version for i in found] == ["1.0"], card
 
 
-async def the_card_is_found_by_discovery(client, base_url):
-    async with httpx.AsyncClient() as http:
-        answer = await http.get(f"{base_url}/.well-known/agent-card.json")
-    assert answer.status_code == 200, answer
-    card = answer.json()
-    interface = card["supportedInterfaces"][0]
-    assert interface["protocolBinding"] == "GRPC", interface
-    assert interface["protocolVersion"] == "1.0", interface
-
-
-async def a_blocking_send_returns_the_finished_task(client, _):
-    task = await send(client, "good morning")
+async def send_blocking(given):
+    task = await send(given.client, "good morning")
     assert state(task) == "COMPLETED", task
     assert artifact_text(task) == "good morning", task
-    assert [texts(message) for message in task.history] == [["good morning"]], task
+    assert said(task) == ["good morning"], task
     assert task.context_id and task.history[0].task_id == task.id, task
-    again = await client.get_task(pb.GetTaskRequest(id=task.id))
+    assert task.status.timestamp.nanos % 1_000_000 == 0, task
+    again = await get(given.client, task.id)
     assert again == task, (again, task)
 
 
-async def an_immediate_send_returns_before_the_work_is_done(client, _):
-    task = await send(client, "slow 2", immediately=True)
+async def send_at_once(given):
+    task = await send(given.client, "slow 1", immediately=True)
     assert state(task) in ("SUBMITTED", "WORKING"), task
-    done = await until(client, task.id, "COMPLETED")
-    assert texts(done.artifacts[0]) == ["chunk 1 of 2", "chunk 2 of 2"], done
+    done = await until(given.client, task.id, "COMPLETED")
+    assert texts(done.artifacts[0]) == ["chunk 1 of 1"], done
 
 
-async def a_question_is_answered_in_a_second_turn(client, _):
-    asked = await send(client, "ask which colour?")
+async def send_streaming(given):
+    seen = await told(given.streaming.send_message(sending("slow 2")))
+    assert seen.states == ["SUBMITTED", "WORKING", "COMPLETED"], seen.states
+    assert texts(seen.task.artifacts[0]) == ["chunk 1 of 2", "chunk 2 of 2"], seen.task
+    await seen.equals(given.client)
+
+
+async def subscribe(given):
+    running = await send(given.client, "slow 2", immediately=True)
+    seen = await told(given.streaming.subscribe(pb.SubscribeToTaskRequest(id=running.id)))
+    assert seen.states[-1] == "COMPLETED", seen.states
+    await seen.equals(given.client)
+
+    # A task that waits for its user is still to be watched.
+    asked = await send(given.client, "ask which colour?")
+    answered = []
+
+    def answer_once(_):
+        if not answered:
+            sent = send(given.client, "blue", task=asked.id)
+            answered.append(asyncio.create_task(sent))
+        return False
+
+    request = pb.SubscribeToTaskRequest(id=asked.id)
+    watched = await told(given.streaming.subscribe(request), answer_once)
+    assert watched.states == ["INPUT_REQUIRED", "WORKING", "COMPLETED"], watched.states
+    await answered[0]
+    await watched.equals(given.client)
+
+
+async def resubscribe(given):
+    stream = given.streaming.send_message(sending("slow 3"))
+    cut = await told(stream, lambda item: item.HasField("artifact_update"))
+    await stream.aclose()
+    assert texts(cut.task.artifacts[0]) == ["chunk 1 of 3"], cut.task
+    request = pb.SubscribeToTaskRequest(id=cut.task.id)
+    seen = await told(given.streaming.subscribe(request))
+    chunks = ["chunk 1 of 3", "chunk 2 of 3", "chunk 3 of 3"]
+    assert texts(seen.task.artifacts[0]) == chunks, seen.task
+    await seen.equals(given.client)
+
+
+async def ask_and_answer(given):
+    asked = await send(given.client, "ask which colour?")
     assert state(asked) == "INPUT_REQUIRED", asked
     assert texts(asked.status.message) == ["which colour?"], asked
-    done = await send(client, "blue", task=asked.id, context=asked.context_id)
+    done = await send(given.client, "blue", task=asked.id, context=asked.context_id)
     assert done.id == asked.id and state(done) == "COMPLETED", done
-    said = [texts(message)[0] for message in done.history]
-    assert said == ["ask which colour?", "which colour?", "blue"], said
+    assert said(done) == ["ask which colour?", "which colour?", "blue"], done
 
 
-async def history_length_keeps_the_newest(client, _):
-    asked = await send(client, "ask which size?", history=0)
-    assert not asked.history, asked
-    done = await send(client, "large", task=asked.id, history=2)
-    assert [texts(m)[0] for m in done.history] == ["which size?", "large"], done
-    for length, count in ((0, 0), (1, 1), (2, 2), (3, 3), (50, 3)):
-        seen = await client.get_task(pb.GetTaskRequest(id=done.id, history_length=length))
-        assert len(seen.history) == count, (length, seen)
-    whole = await client.get_task(pb.GetTaskRequest(id=done.id))
-    assert len(whole.history) == 3, whole
-    wrong = client.get_task(pb.GetTaskRequest(id=done.id, history_length=-1))
-    await fails(errors.InvalidParamsError, wrong, "history_length")
+async def ask_and_answer_streaming(given):
+    asked = await told(given.streaming.send_message(sending("ask which size?")))
+    assert asked.states[-1] == "INPUT_REQUIRED", asked.states
+    request = sending("large", task=asked.task.id)
+    done = await told(given.streaming.send_message(request))
+    assert done.task.id == asked.task.id, done.task
+    assert done.states == ["INPUT_REQUIRED", "WORKING", "COMPLETED"], done.states
+    await done.equals(given.client)
 
 
-async def a_direct_reply_is_a_message_and_no_task(client, _):
-    reply = await send(client, "reply good evening")
+async def direct_reply(given):
+    context = fresh_context()
+    reply = await send(given.client, "reply good evening", context=context)
     assert isinstance(reply, pb.Message), reply
     assert reply.role == pb.ROLE_AGENT and texts(reply) == ["good evening"], reply
-    listed = await client.list_tasks(pb.ListTasksRequest(context_id=reply.context_id))
-    assert listed.total_size == 0 and not listed.tasks, listed
+    assert reply.context_id == context, reply
+    found = await given.client.list_tasks(pb.ListTasksRequest(context_id=context))
+    assert found.total_size == 0 and not found.tasks, found
 
 
-async def failures_and_rejections_say_why(client, _):
-    failed = await send(client, "fail no paper")
-    assert state(failed) == "FAILED", failed
-    assert texts(failed.status.message) == ["no paper"], failed
-    rejected = await send(client, "reject not mine")
-    assert state(rejected) == "REJECTED", rejected
-    assert texts(rejected.status.message) == ["not mine"], rejected
+async def direct_reply_streaming(given):
+    items = [item async for item in given.streaming.send_message(sending("reply good night"))]
+    assert [item.WhichOneof("payload") for item in items] == ["message"], items
+    assert texts(items[0].message) == ["good night"], items
 
 
-async def a_wait_for_authorization_goes_on_by_a_message_or_by_itself(client, _):
-    waiting = await send(client, "auth")
+async def fail_and_reject(given):
+    for text, wanted in (("fail no paper", "FAILED"), ("reject not mine", "REJECTED")):
+        task = await send(given.client, text)
+        assert state(task) == wanted, task
+        assert texts(task.status.message) == [text.partition(" ")[2]], task
+
+
+async def authorization(given):
+    waiting = await send(given.client, "auth")
     assert state(waiting) == "AUTH_REQUIRED", waiting
-    done = await send(client, "authorized now", task=waiting.id)
+    done = await send(given.client, "authorized now", task=waiting.id)
     assert state(done) == "COMPLETED", done
-    waiting = await send(client, "auth 1")
+    waiting = await send(given.client, "auth 1")
     assert state(waiting) == "AUTH_REQUIRED", waiting
-    await until(client, waiting.id, "COMPLETED")
+    await until(given.client, waiting.id, "COMPLETED")
 
 
-async def a_running_task_is_canceled(client, _):
-    task = await send(client, "slow 30", immediately=True)
-    canceled = await client.cancel_task(pb.CancelTaskRequest(id=task.id))
-    assert state(canceled) == "CANCELED", canceled
-    again = client.cancel_task(pb.CancelTaskRequest(id=task.id))
-    await fails(errors.TaskNotCancelableError, again)
-    question = await send(client, "ask really?")
-    canceled = await client.cancel_task(pb.CancelTaskRequest(id=question.id))
-    assert state(canceled) == "CANCELED", canceled
+async def parts(given):
+    data = {"list": [1, 2.5, -3e9, None, "ü", {"deep": True}], "nothing": None, "empty": {}}
+    sent = [
+        {"text": "Grüße, 世界 🌍", "metadata": {"lang": "de"}},
+        {"data": data},
+        {"raw": "AAH+/w==", "filename": "four.bin"},
+        {"url": "https://example.com/a?b=c&d=%20", "filename": "a file"},
+    ]
+    sent += [{"data": value} for value in ([1, "two", None], "a text", 42, False, None)]
+    request = sending("")
+    request.message.ClearField("parts")
+    ParseDict({"parts": sent, "metadata": {"trace": ["a", 1]}}, request.message)
+    task = await answer(given.client, request)
+    assert state(task) == "COMPLETED", task
+    for found in (task.artifacts[0], task.history[0]):
+        assert list(found.parts) == list(request.message.parts), found
+    assert task.history[0].metadata == request.message.metadata, task
 
 
-async def errors_are_the_sdks_own_kinds(client, _):
-    done = await send(client, "hello")
-    absent = {
-        "get": client.get_task(pb.GetTaskRequest(id=ABSENT)),
-        "cancel": client.cancel_task(pb.CancelTaskRequest(id=ABSENT)),
-        "send": send(client, "x", task=ABSENT),
-        "odd": client.get_task(pb.GetTaskRequest(id="no such id")),
-    }
-    said = {str(await fails(errors.TaskNotFoundError, call)) for call in absent.values()}
-    assert len(said) == 1, said
-    await fails(errors.UnsupportedOperationError, send(client, "more", task=done.id))
-    wrong_context = send(client, "more", task=done.id, context="another")
-    await fails(errors.InvalidParamsError, wrong_context, "context_id")
-    for size in (-1, 101):
-        listing = client.list_tasks(pb.ListTasksRequest(page_size=size))
-        await fails(errors.InvalidParamsError, listing, "page_size")
-    for token in ("0", "50", "made up"):
-        listing = client.list_tasks(pb.ListTasksRequest(page_token=token))
-        await fails(errors.InvalidParamsError, listing, "page_token")
-    webhook = client.create_task_push_notification_config(
-        pb.TaskPushNotificationConfig(task_id=done.id, url="https://example.com/hook")
-    )
-    await fails(errors.PushNotificationNotSupportedError, webhook)
+async def cancel(given):
+    running = await send(given.client, "slow 30", immediately=True)
+    asked = await send(given.client, "ask really?")
+    for task in (running, asked):
+        canceled = await given.client.cancel_task(pb.CancelTaskRequest(id=task.id))
+        assert state(canceled) == "CANCELED", canceled
+        assert state(await get(given.client, task.id)) == "CANCELED"
 
 
-async def a_deadline_ends_the_wait_and_not_the_work(client, _):
-    message = pb.Message(message_id="deadline", role=pb.ROLE_USER, parts=[pb.Part(text="slow 2")])
-    message.context_id = "deadline"
-    request = pb.SendMessageRequest(message=message)
-    late = client.send_message(request, context=ClientCallContext(timeout=0.5))
-    await fails(A2AClientTimeoutError, anext(aiter(late)))
-    listed = await client.list_tasks(pb.ListTasksRequest(context_id="deadline"))
-    deadline = time.monotonic() + 10
-    while listed.total_size == 0 and time.monotonic() < deadline:
-        await asyncio.sleep(0.05)
-        listed = await client.list_tasks(pb.ListTasksRequest(context_id="deadline"))
-    await until(client, listed.tasks[0].id, "COMPLETED")
+async def leave(given):
+    # Its task is listed after a second; then its sender goes away.
+    context = fresh_context()
+    waiting = asyncio.create_task(send(given.client, "slow 2", context=context))
+    task = await listed(given.client, context)
+    waiting.cancel()
+    await until(given.client, task.id, "COMPLETED")
+
+    # A deadline ends the wait in the same way.
+    context = fresh_context()
+    late = answer(given.client, sending("slow 2", context=context), ClientCallContext(timeout=0.5))
+    await fails(A2AClientTimeoutError, late)
+    task = await listed(given.client, context)
+    await until(given.client, task.id, "COMPLETED")
 
 
-CASES = [
-    the_card_is_found_by_discovery,
-    a_blocking_send_returns_the_finished_task,
-    an_immediate_send_returns_before_the_work_is_done,
-    a_question_is_answered_in_a_second_turn,
-    history_length_keeps_the_newest,
-    a_direct_reply_is_a_message_and_no_task,
-    failures_and_rejections_say_why,
-    a_wait_for_authorization_goes_on_by_a_message_or_by_itself,
-    a_running_task_is_canceled,
-    errors_are_the_sdks_own_kinds,
-    a_deadline_ends_the_wait_and_not_the_work,
-]
-
-
-async def main(base_url):
-    client = await connect(base_url)
-    for case in CASES:
-        try:
-            await case(client, base_url)
-        except Exception as error:
-            raise AssertionError(f"{case.__name__}: {error!r}") from error
-        print("ok", case.__name__, flush=True)
-    await client.close()
-
-
-if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))
+async def tenants(given):
+    tenant = f"tenant-{uuid.uuid4()}"
+    task = await send(given.client, "hello", tenant=tenant)
+    mine = await given.client.get_task(pb.GetTaskRequest(id=task.id, tenant=tenant))
+    assert mine == task, mine
+    found = await given.client.list_tasks(pb.ListTasksRequest(tenant=tenant))
+    assert found.total_size == 1, found
+    await fails(errors.TaskNotFoundError, get(given.client, task.id))
