@@ -1,5 +1,5 @@
 # Each target is one line that works without make as well.
-.PHONY: run setup test lint fmt torture ci
+.PHONY: run setup test lint fmt torture bench bench-smoke ci
 
 run: ## serve on 127.0.0.1:50051
 	cargo run --release -- serve
@@ -19,6 +19,12 @@ fmt:
 torture: ## the long forms: many more rounds, seeds and tasks
 	.ci/setup
 	A2AD_TORTURE=1 cargo test --test it
+
+bench: ## what it costs beside the limit, in turn with the floor and the driver
+	cargo bench --bench load -- quick
+
+bench-smoke: ## the same, once and too short to tell anything: it still works
+	cargo bench --profile dev --bench load -- smoke
 
 ci:
 	.ci/run

@@ -94,7 +94,7 @@ left join sent_messages s on $5 and s.tenant = $2 and s.owner = $3 and s.context
   and s.sent_task = $7 and s.message_id = $8 and s.expires_at > n.now
 left join tasks t on t.tenant = $2 and t.owner = $3 and t.id = $4 and t.shown";
 
-fn statement(key: ScopeKey, accept: &Accept, now: Option<i64>) -> Call {
+pub(super) fn statement(key: ScopeKey, accept: &Accept, now: Option<i64>) -> Call {
     let (sql, context, shown) = match &accept.target {
         Target::New { context, shown, .. } => (NEW, Some(context), *shown),
         Target::Existing { context, .. } => (MORE, context.as_ref(), false),

@@ -28,6 +28,8 @@ mod read;
 mod reply;
 mod report;
 mod settings;
+#[doc(hidden)]
+pub mod statements;
 mod upkeep;
 
 use std::future::Future;

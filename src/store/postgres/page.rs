@@ -44,7 +44,7 @@ fn sql(shape: Shape, total: bool) -> String {
     )
 }
 
-fn statement(key: ScopeKey, query: &PageQuery) -> Call {
+pub(super) fn statement(key: ScopeKey, query: &PageQuery) -> Call {
     let sql = TEXTS.get(number(Shape::of(query), query.total)).map_or("", String::as_str);
     let mut call = Call::new(sql).with(key.tenant).with(key.owner);
     if let Some(context) = &query.context {

@@ -74,7 +74,8 @@ impl Call {
         &self.types
     }
 
-    fn borrowed(&self) -> impl Iterator<Item = &(dyn ToSql + Sync)> {
+    /// The values of the parameters.
+    pub(super) fn borrowed(&self) -> impl Iterator<Item = &(dyn ToSql + Sync)> {
         self.values.iter().map(|value| &**value as &(dyn ToSql + Sync))
     }
 }

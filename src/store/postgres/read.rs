@@ -7,6 +7,7 @@ use crate::contract::v1;
 use crate::domain::{Error, Scope, TaskId};
 use crate::store::codec::{self, Head, Tail};
 use crate::store::postgres::Inner;
+use crate::store::postgres::names::ScopeKey;
 use crate::store::postgres::pool::Call;
 use crate::store::types::{Event, TaskRecord, View};
 
@@ -65,6 +66,16 @@ pub(super) fn fill(task: &mut v1::Task, row: &Row) -> Result<(), Error> {
     Ok(())
 }
 
+pub(super) fn statement(key: ScopeKey, task: TaskId, view: View) -> Call {
+    Call::new(TASK)
+        .with(key.tenant)
+        .with(key.owner)
+        .with(task.uuid())
+        .with(view.hidden)
+        .with(i64::from(view.history))
+        .with(view.artifacts)
+}
+
 pub(super) async fn task(
     inner: &Inner,
     scope: &Scope,
@@ -72,14 +83,7 @@ pub(super) async fn task(
     view: View,
 ) -> Result<Option<TaskRecord>, Error> {
     let Some(key) = inner.names.find(&inner.db, scope).await? else { return Ok(None) };
-    let call = Call::new(TASK)
-        .with(key.tenant)
-        .with(key.owner)
-        .with(task.uuid())
-        .with(view.hidden)
-        .with(i64::from(view.history))
-        .with(view.artifacts);
-    let rows = inner.db.run(&call).await?;
+    let rows = inner.db.run(&statement(key, task, view)).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     let mut task = head(row).task()?;
     fill(&mut task, row)?;

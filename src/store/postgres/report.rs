@@ -325,10 +325,25 @@ pub(super) async fn report(
     report: &Report,
 ) -> Result<Reported, Error> {
     let Some(key) = inner.names.find(&inner.db, scope).await? else { return Ok(Reported::Stale) };
+    let (from, change, turn) = decide(key, task, report)?;
+    land(inner, &from, change, turn).await
+}
+
+fn decide(
+    key: ScopeKey,
+    task: TaskId,
+    report: &Report,
+) -> Result<(Reporter, Change, TurnChange), Error> {
     let (lease, turn, sequence) = (report.lease, report.turn, report.sequence);
     let from = Reporter { key, task, lease, turn, sequence };
     let (change, turn) = change::report(&zero(report.turn), report, 0)?;
-    land(inner, &from, change, turn).await
+    Ok((from, change, turn))
+}
+
+/// The statement that a report is sent as first.
+pub(super) fn first(key: ScopeKey, task: TaskId, report: &Report) -> Result<Call, Error> {
+    let (from, change, turn) = decide(key, task, report)?;
+    Ok(statement(&from, change, turn, None, false))
 }
 
 /// A status that completes the task, as a report of its own.

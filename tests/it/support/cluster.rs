@@ -45,12 +45,21 @@ pub(crate) struct Cluster {
     folder: TempDir,
     port: u16,
     durability: Durability,
+    settings: &'static [&'static str],
     keeper: Child,
 }
 
 impl Cluster {
     /// Makes an empty one and waits until it answers.
     pub(crate) async fn start(durability: Durability) -> Self {
+        Self::start_with(durability, &[]).await
+    }
+
+    /// The same with settings of its own, each as `name=value`.
+    pub(crate) async fn start_with(
+        durability: Durability,
+        settings: &'static [&'static str],
+    ) -> Self {
         let programs = programs();
         let folder = TempDir::new().unwrap();
         if is_root() {
@@ -65,8 +74,8 @@ impl Cluster {
             .unwrap();
         assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
         let port = free_address().port();
-        let keeper = spawn(&programs, folder.path(), port, durability);
-        let cluster = Self { programs, folder, port, durability, keeper };
+        let keeper = spawn(&programs, folder.path(), port, durability, settings);
+        let cluster = Self { programs, folder, port, durability, settings, keeper };
         cluster.wait_until_it_answers().await;
         cluster
     }
@@ -114,7 +123,8 @@ impl Cluster {
         for left in ["data/postmaster.pid", &socket] {
             drop(fs::remove_file(self.folder.path().join(left)));
         }
-        self.keeper = spawn(&self.programs, self.folder.path(), self.port, self.durability);
+        let folder = self.folder.path();
+        self.keeper = spawn(&self.programs, folder, self.port, self.durability, self.settings);
         self.wait_until_it_answers().await;
     }
 
@@ -172,7 +182,13 @@ fn command(program: impl AsRef<std::ffi::OsStr>, folder: &Path) -> Command {
     command
 }
 
-fn spawn(programs: &Path, folder: &Path, port: u16, durability: Durability) -> Child {
+fn spawn(
+    programs: &Path,
+    folder: &Path,
+    port: u16,
+    durability: Durability,
+    settings: &[&str],
+) -> Child {
     let mut command = command("/bin/sh", folder);
     command.args(["-c", KEEPER, "keeper"]).arg(programs.join("postgres")).arg(folder);
     command.arg("-D").arg(folder.join("data")).arg("-k").arg(folder);
@@ -181,6 +197,9 @@ fn spawn(programs: &Path, folder: &Path, port: u16, durability: Durability) -> C
         for setting in ["fsync=off", "synchronous_commit=off", "full_page_writes=off"] {
             command.args(["-c", setting]);
         }
+    }
+    for setting in settings {
+        command.args(["-c", setting]);
     }
     command.stdin(Stdio::piped()).spawn().unwrap()
 }

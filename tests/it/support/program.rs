@@ -69,6 +69,11 @@ impl Program {
         self.address
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What clients connect to.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
@@ -87,7 +92,7 @@ impl Program {
 
     /// Sends a signal, named as in `kill -NAME`.
     pub(crate) fn signal(&self, name: &str) {
-        signal(self.child.id(), name);
+        signal(self.pid(), name);
     }
 
     /// Waits until it ends by itself, at most for `within`.
