@@ -114,7 +114,7 @@ pub(crate) async fn serve(address: SocketAddr, answers: impl Answers) {
     let (gone, parent) = oneshot::channel();
     std::thread::spawn(move || {
         drop(std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
-        drop(gone.send(()));
+        let _gone = gone.send(());
     });
     let service = A2aServiceServer::new(Partner(answers));
     let server = tonic::transport::Server::builder().tcp_nodelay(true).add_service(service);
