@@ -2,6 +2,8 @@
 //! numbers that the protocol fixes outside of it.
 
 pub mod fault;
+#[cfg(feature = "server")]
+pub mod json;
 pub mod wkt;
 
 /// The package `lf.a2a.v1`: A2A 1.0.
@@ -14,6 +16,7 @@ pub mod wkt;
     clippy::allow_attributes_without_reason,
     clippy::clone_on_ref_ptr,
     clippy::doc_markdown,
+    clippy::map_err_ignore,
     clippy::too_long_first_doc_paragraph,
     clippy::too_many_lines,
     clippy::wildcard_enum_match_arm,
@@ -21,6 +24,8 @@ pub mod wkt;
 )]
 pub mod v1 {
     tonic::include_proto!("lf.a2a.v1");
+    #[cfg(feature = "server")]
+    include!(concat!(env!("OUT_DIR"), "/lf.a2a.v1.serde.rs"));
 }
 
 /// The package `a2ad.page.v1`: the inside of page tokens.

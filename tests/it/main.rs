@@ -25,6 +25,7 @@ mod faults;
 mod grpc;
 mod interleavings;
 mod interop;
+mod json;
 mod layers;
 mod life;
 mod life_table;
