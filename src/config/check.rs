@@ -250,7 +250,7 @@ impl StoreArgs {
             if self.store_direct.is_some() {
                 problems.add("--store-direct: only PostgreSQL has one");
             }
-            if self.statement_mode == StatementMode::Cached {
+            if self.statement_mode != StatementMode::Auto {
                 problems.add("--statement-mode: only PostgreSQL has one");
             }
         }

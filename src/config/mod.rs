@@ -191,8 +191,9 @@ pub struct StoreArgs {
     /// PostgreSQL without a pooler in between, for LISTEN and migrations [default: --store]
     #[arg(long, env = "A2AD_STORE_DIRECT", value_name = "URL", hide_env_values = true)]
     pub store_direct: Option<StoreUrl>,
-    /// How statements reach PostgreSQL: `typed` works through poolers, `cached` is faster without
-    #[arg(long, env = "A2AD_STATEMENT_MODE", value_name = "MODE", default_value = "typed")]
+    /// How statements reach PostgreSQL: `typed` works through poolers, `cached` costs a third of
+    /// it without one, `auto` finds out which it is
+    #[arg(long, env = "A2AD_STATEMENT_MODE", value_name = "MODE", default_value = "auto")]
     pub statement_mode: StatementMode,
     /// The most connections to PostgreSQL, beside one that listens
     #[arg(
@@ -274,6 +275,8 @@ pub enum Dedupe {
 /// How statements reach PostgreSQL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum StatementMode {
+    /// As the way allows: cached when it is direct, typed through a pooler.
+    Auto,
     /// Unnamed, with the types of their parameters.
     Typed,
     /// Prepared once a connection.

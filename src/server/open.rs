@@ -45,7 +45,7 @@ impl Place {
         Self {
             url: url.into(),
             direct: None,
-            statement_mode: StatementMode::Typed,
+            statement_mode: StatementMode::Auto,
             connections: 16,
             migrate: true,
         }
@@ -99,6 +99,7 @@ impl Place {
         let mut settings = postgres::Settings::new(self.url.expose());
         settings.direct_url = self.direct.as_ref().map(|url| url.expose().into());
         settings.statement_mode = match self.statement_mode {
+            StatementMode::Auto => postgres::StatementMode::Auto,
             StatementMode::Typed => postgres::StatementMode::Typed,
             StatementMode::Cached => postgres::StatementMode::Cached,
         };

@@ -11,6 +11,7 @@ use futures_util::future::join_all;
 
 use crate::store::{ann, everything, more, new};
 use crate::support::eventually;
+use crate::support::pgbouncer;
 use crate::support::postgres::{admin, empty_url, fresh_url, open};
 
 fn whole() -> View {
@@ -257,4 +258,29 @@ async fn a_page_is_a_fixed_number_of_statements() {
         }
     }
     assert_eq!(sent, [1, 2, 2, 1, 2, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn statements_are_prepared_on_direct_connections_alone() {
+    let url = fresh_url().await;
+    let connect = |url: String, mode| {
+        let mut settings = Settings::new(url);
+        settings.statement_mode = mode;
+        Postgres::connect(settings)
+    };
+    let found = |store: &Postgres| store.statement_mode();
+    let (auto, typed) = (StatementMode::Auto, StatementMode::Typed);
+    assert_eq!(found(&connect(url.clone(), auto).await.unwrap()), StatementMode::Cached);
+    // Parameters that the URL itself gives to the session stay.
+    let with_options = format!("{url}?options=-c%20geqo%3Doff");
+    assert_eq!(found(&connect(with_options, auto).await.unwrap()), StatementMode::Cached);
+    assert_eq!(found(&connect(url.clone(), typed).await.unwrap()), typed);
+    for ignores in [false, true] {
+        let through = pgbouncer::through_one_that(ignores, &url).await;
+        let mut settings = Settings::new(through);
+        settings.direct_url = Some(url.clone().into());
+        let store = Postgres::connect(settings).await.unwrap();
+        assert_eq!(found(&store), typed, "it ignores start parameters: {ignores}");
+        store.ping().await.unwrap();
+    }
 }

@@ -1,20 +1,17 @@
 //! Applying migrations, one program at a time.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
-use tokio_util::task::TaskTracker;
 
-use crate::domain::error::chain;
 use crate::store::migrate::{self, Dialect, Migration};
-use crate::store::postgres::fault::{ConnectError, is_temporary};
-use crate::store::postgres::settings::{Settings, Way};
+use crate::store::postgres::fault::ConnectError;
+use crate::store::postgres::session::Session;
+use crate::store::postgres::settings::Settings;
 
 /// How long one program waits for another that migrates.
 const LOCK_WAIT: Duration = Duration::from_secs(120);
-/// The longest rest between two tries to connect.
-const REST_MAX: Duration = Duration::from_secs(2);
 /// The advisory lock's key, "a2ad" in ASCII.
 const LOCK: i64 = 0x6132_6164;
 
@@ -33,50 +30,6 @@ pub(super) async fn check(settings: &Settings) -> Result<(), ConnectError> {
     session.close().await;
     migrate::pending(Dialect::Postgres, found?, false).map(drop)?;
     Ok(())
-}
-
-/// A connection outside of the pool.
-struct Session {
-    client: Client,
-    driver: TaskTracker,
-}
-
-impl Session {
-    /// Connects, and tries again while the database starts.
-    async fn open(way: &Way, patience: Duration) -> Result<Self, ConnectError> {
-        let begun = Instant::now();
-        let mut rest = Duration::from_millis(50);
-        loop {
-            let source = match way.connect().await {
-                Ok((client, mut messages)) => {
-                    let driver = TaskTracker::new();
-                    drop(driver.spawn(async move {
-                        while let Some(Ok(_)) =
-                            std::future::poll_fn(|cx| messages.poll_message(cx)).await
-                        {
-                        }
-                    }));
-                    driver.close();
-                    return Ok(Self { client, driver });
-                }
-                Err(error) => error,
-            };
-            if !is_temporary(&source) {
-                return Err(ConnectError::Refused(source));
-            }
-            if begun.elapsed() + rest > patience {
-                return Err(ConnectError::Unreachable { waited: begun.elapsed(), source });
-            }
-            tracing::warn!(error.chain = chain(&source), "PostgreSQL does not answer yet");
-            tokio::time::sleep(rest).await;
-            rest = (rest * 2).min(REST_MAX);
-        }
-    }
-
-    async fn close(self) {
-        drop(self.client);
-        self.driver.wait().await;
-    }
 }
 
 async fn version(client: &Client) -> Result<u32, ConnectError> {

@@ -27,6 +27,7 @@ mod pool;
 mod read;
 mod reply;
 mod report;
+mod session;
 mod settings;
 #[doc(hidden)]
 pub mod statements;
@@ -126,12 +127,14 @@ impl Postgres {
     /// # Errors
     /// When the database does not answer in time, refuses, or has a schema that this program does
     /// not know.
-    pub async fn connect(settings: Settings) -> Result<Self, ConnectError> {
+    pub async fn connect(mut settings: Settings) -> Result<Self, ConnectError> {
         if settings.migrate {
             migrate::apply(&settings).await?;
         } else {
             migrate::check(&settings).await?;
         }
+        settings.statement_mode = session::statement_mode(&settings).await?;
+        tracing::debug!(mode = ?settings.statement_mode, "how statements reach PostgreSQL");
         let inner = Inner {
             db: Db::new(&settings)?,
             names: Names::default(),
@@ -163,6 +166,12 @@ impl Postgres {
     /// that one nothing stays.
     pub async fn migrate(settings: &Settings) -> Result<(u32, u32), ConnectError> {
         migrate::apply(settings).await
+    }
+
+    /// How statements are sent: never [`StatementMode::Auto`].
+    #[must_use]
+    pub fn statement_mode(&self) -> StatementMode {
+        self.inner.db.mode()
     }
 
     /// How many statements of the store were sent, for metrics and tests.

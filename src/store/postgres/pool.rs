@@ -105,9 +105,10 @@ impl std::fmt::Debug for Db {
 
 /// What goes out in one piece with its `commit` can neither idle nor outlive its deadline unseen.
 const BEGIN_WRITE: &str = "begin isolation level read committed";
-/// A plan for any owner must suit the largest: it reads along the index, and never sorts.
-const BEGIN_PAGE: &str = "begin isolation level repeatable read read only; \
-     set local enable_sort = off; set local enable_bitmapscan = off";
+const BEGIN_PAGE: &str = "begin isolation level repeatable read read only";
+/// A plan for any owner must suit the largest: it reads along the index, and never sorts. Where it
+/// must sort for all that, the price put on it must not look like work worth compiling code for.
+const PLANNING: [&str; 3] = ["enable_sort = off", "enable_bitmapscan = off", "jit = off"];
 
 impl Db {
     /// The pool; connections are made when they are needed.
@@ -124,22 +125,17 @@ impl Db {
             .create_timeout(Some(settings.connect_timeout))
             .recycle_timeout(Some(settings.connect_timeout))
             .runtime(Runtime::Tokio1);
-        let statement = settings.statement_timeout.as_millis();
-        let idle = format!("idle_in_transaction_session_timeout = {statement}");
+        let idle = settings.statement_timeout.as_millis();
+        let idle = format!("idle_in_transaction_session_timeout = {idle}");
         let mut begin_page = BEGIN_PAGE.to_owned();
-        // On a session that PgBouncer lends out, a SET would stay for the next borrower.
         if settings.statement_mode == StatementMode::Cached {
-            let lock = settings.lock_timeout.as_millis();
-            let limits = format!(
-                "set statement_timeout = {statement}; set lock_timeout = {lock}; set {idle}"
-            );
-            builder = builder.post_create(Hook::async_fn(move |client, _| {
-                let limits = limits.clone();
-                Box::pin(
-                    async move { client.batch_execute(&limits).await.map_err(HookError::Backend) },
-                )
-            }));
-            begin_page += "; set local plan_cache_mode = force_generic_plan";
+            builder = builder.post_create(own_session(settings));
+        } else {
+            // On a session that a pooler lends out, a SET would stay for the next borrower.
+            for setting in PLANNING {
+                begin_page += "; set local ";
+                begin_page += setting;
+            }
         }
         Ok(Self {
             pool: builder.build().map_err(ConnectError::Pool)?,
@@ -150,6 +146,11 @@ impl Db {
             begin_page,
             sent: AtomicU64::new(0),
         })
+    }
+
+    /// How statements are sent.
+    pub(super) fn mode(&self) -> StatementMode {
+        self.mode
     }
 
     /// How many statements of the store were sent.
@@ -215,13 +216,17 @@ impl Db {
     }
 
     /// The rows of a page, and what a second statement makes of them in the same snapshot. One
-    /// round trip, or two with a second statement.
+    /// round trip, or two with a second statement. On a session of our own, which has its planning
+    /// settled, a statement alone needs no transaction around it.
     pub(super) async fn run_page(
         &self,
         page: &Call,
         follow: impl FnOnce(&[Row]) -> Option<Call> + Send,
         wants_more: bool,
     ) -> Result<(Vec<Row>, Vec<Row>), Error> {
+        if !wants_more && self.mode == StatementMode::Cached {
+            return Ok((self.run(page).await?, Vec::new()));
+        }
         let client = self.client().await.map_err(Error::from)?;
         let work = async {
             let ready = self.ready(&client, page).await?;
@@ -268,7 +273,7 @@ impl Db {
 
     async fn ready(&self, client: &Object, call: &Call) -> Result<Ready, tokio_postgres::Error> {
         Ok(match self.mode {
-            StatementMode::Typed => Ready::Typed,
+            StatementMode::Typed | StatementMode::Auto => Ready::Typed,
             StatementMode::Cached => {
                 Ready::Prepared(client.prepare_typed_cached(call.sql, &call.types).await?)
             }
@@ -317,6 +322,25 @@ impl Db {
             Err(_) => Err(Failure::Lost),
         }
     }
+}
+
+/// Prepares a session that nobody else borrows: its time limits, and plans that are made once.
+fn own_session(settings: &Settings) -> Hook {
+    let statement = settings.statement_timeout.as_millis();
+    let lock = settings.lock_timeout.as_millis();
+    let mut sql = format!(
+        "set statement_timeout = {statement}; set lock_timeout = {lock}; \
+         set idle_in_transaction_session_timeout = {statement}; \
+         set plan_cache_mode = force_generic_plan"
+    );
+    for setting in PLANNING {
+        sql += "; set ";
+        sql += setting;
+    }
+    Hook::async_fn(move |client, _| {
+        let sql = sql.clone();
+        Box::pin(async move { client.batch_execute(&sql).await.map_err(HookError::Backend) })
+    })
 }
 
 /// After a failure the state of the connection is not sure, so the pool does not get it back.

@@ -31,13 +31,16 @@ impl fmt::Debug for Url {
 /// How statements are sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum StatementMode {
+    /// `Cached` if the connection reaches PostgreSQL directly, `Typed` if not: found out once, at
+    /// the start, by a parameter that only a session of our own takes.
+    #[default]
+    Auto,
     /// Each one anew, in one round trip and with a plan of its own. Safe behind PgBouncer in
     /// transaction mode, which is why sessions are left as they are and this program keeps the
     /// deadlines.
-    #[default]
     Typed,
-    /// Prepared once for each connection, with time limits set on the session: faster, and only
-    /// for connections that reach PostgreSQL directly.
+    /// Prepared and planned once for each connection, with limits set on the session: a third of
+    /// PostgreSQL's work, and only for connections that reach it directly.
     Cached,
 }
 
@@ -69,7 +72,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The defaults: typed statements, 12 connections, 5 s for a connection or a statement, 30 s
+    /// The defaults: statements as the way allows, 12 connections, 5 s for a connection or a statement, 30 s
     /// for a database that still starts, migrations and hints on.
     #[must_use]
     pub fn new(url: impl Into<Url>) -> Self {

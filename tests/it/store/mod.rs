@@ -49,7 +49,7 @@ impl Bed {
     }
 
     pub(crate) async fn postgres() -> Self {
-        Self::postgres_with(StatementMode::Typed).await
+        Self::postgres_with(StatementMode::Auto).await
     }
 
     pub(crate) async fn postgres_with(mode: StatementMode) -> Self {
@@ -70,6 +70,7 @@ impl Bed {
         settings.direct_url = Some(url.clone().into());
         settings.clock = Some(Arc::clone(&clock) as Arc<dyn Clock>);
         let store = a2ad::store::postgres::Postgres::connect(settings).await.unwrap();
+        assert_eq!(store.statement_mode(), StatementMode::Typed, "the pooler was not found out");
         let back = Back::Postgres(postgres::admin(&url).await);
         Self { store: Arc::new(store), clock, back }
     }

@@ -1,4 +1,4 @@
-//! PgBouncer in transaction mode before the tests' PostgreSQL, one for each run.
+//! PgBouncer in transaction mode before the tests' PostgreSQL, one of each kind for a run.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -35,7 +35,7 @@ fn program() -> &'static str {
     found.expect("PgBouncer is missing: run `make setup`")
 }
 
-fn start(server: &str) -> Bouncer {
+fn start(server: &str, more: &str) -> Bouncer {
     let (host, port) = server.rsplit_once(':').unwrap();
     let folder = TempDir::new().unwrap();
     let listen = free_address().port();
@@ -43,7 +43,7 @@ fn start(server: &str) -> Bouncer {
     let text = format!(
         "[databases]\n* = host={host} port={port}\n[pgbouncer]\npool_mode = transaction\n\
          listen_addr = 127.0.0.1\nlisten_port = {listen}\nunix_socket_dir =\nauth_type = any\n\
-         max_client_conn = 500\ndefault_pool_size = 3\n"
+         max_client_conn = 500\ndefault_pool_size = 3\n{more}\n"
     );
     // A user for every connection, as `auth_type = any` asks for.
     let text = text.replace("* = ", "* = user=postgres ");
@@ -63,10 +63,18 @@ fn start(server: &str) -> Bouncer {
 
 /// The URL of a database through PgBouncer, for one that is reached at `url` directly.
 pub(crate) async fn through(url: &str) -> String {
-    static SHARED: OnceCell<Bouncer> = OnceCell::const_new();
+    through_one_that(false, url).await
+}
+
+/// The same, through one that refuses unknown parameters at the start of a connection, or through
+/// one that ignores them.
+pub(crate) async fn through_one_that(ignores: bool, url: &str) -> String {
+    static SHARED: [OnceCell<Bouncer>; 2] = [OnceCell::const_new(), OnceCell::const_new()];
     let (_, rest) = url.split_once('@').unwrap();
     let (server, database) = rest.split_once('/').unwrap();
-    let bouncer = SHARED.get_or_init(|| async { start(server) }).await;
+    let more = if ignores { "ignore_startup_parameters = options" } else { "" };
+    let bouncer = &SHARED[usize::from(ignores)];
+    let bouncer = bouncer.get_or_init(|| async { start(server, more) }).await;
     let url = format!("postgres://postgres@127.0.0.1:{}/{database}", bouncer.port);
     eventually("PgBouncer answers", || async {
         let (_client, connection) =

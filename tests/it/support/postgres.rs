@@ -73,7 +73,7 @@ pub(crate) async fn empty_url() -> String {
 
 /// A store on a database, as a server would have it. A clock replaces the database's.
 pub(crate) async fn open(url: &str, clock: Option<Arc<dyn Clock>>) -> Postgres {
-    open_with(url, clock, StatementMode::Typed).await
+    open_with(url, clock, StatementMode::Auto).await
 }
 
 /// The same, with statements sent like this.
