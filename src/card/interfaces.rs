@@ -7,7 +7,7 @@ use http::uri::Authority;
 use crate::contract::{PROTOCOL_VERSION, v1};
 
 /// The bindings that this server speaks, in the order of preference (CARD-04, GEN-07).
-pub const SPOKEN: &[&str] = &[GRPC];
+pub const SPOKEN: &[&str] = &[GRPC, JSONRPC, HTTP_JSON];
 
 /// gRPC, as cards call it.
 pub const GRPC: &str = "GRPC";

@@ -172,7 +172,7 @@ mod tests {
             .route("/", axum::routing::any(async || -> StatusCode { panic!("s3cret") }))
             .layer(axum::middleware::from_fn(guard));
         let request = Request::builder().header(CONTENT_TYPE, content_type);
-        app.oneshot(request.body(axum::body::Body::empty()).unwrap()).await.unwrap()
+        app.oneshot(request.body(Body::empty()).unwrap()).await.unwrap()
     }
 
     #[tokio::test]

@@ -35,7 +35,9 @@ async fn the_card_leads_clients_to_this_server() {
     assert!(response.headers()["cache-control"].to_str().unwrap().contains("max-age="));
     let card = json(response.body());
     let interfaces = serde_json::json!([
-        { "url": addr.to_string(), "protocolBinding": "GRPC", "protocolVersion": "1.0" }
+        { "url": addr.to_string(), "protocolBinding": "GRPC", "protocolVersion": "1.0" },
+        { "url": server.url(), "protocolBinding": "JSONRPC", "protocolVersion": "1.0" },
+        { "url": server.url(), "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0" },
     ]);
     assert_eq!(card["supportedInterfaces"], interfaces);
     for member in ["name", "description", "version", "capabilities", "defaultInputModes", "skills"]
@@ -57,7 +59,7 @@ async fn the_card_leads_clients_to_this_server() {
     let mut reader = serde_json::Deserializer::from_slice(response.body());
     let card = DynamicMessage::deserialize(kind, &mut reader).unwrap();
     let card: v1::AgentCard = card.transcode_to().unwrap();
-    assert_eq!(card.supported_interfaces.len(), 1);
+    assert_eq!(card.supported_interfaces.len(), 3);
 }
 
 #[tokio::test]

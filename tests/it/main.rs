@@ -15,6 +15,7 @@
 
 mod auth;
 mod bench;
+mod bindings;
 mod calls;
 mod card;
 mod choices;

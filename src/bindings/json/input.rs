@@ -1,9 +1,10 @@
 //! Requests as JSON bindings bring them: a body or parameters, and what the path adds.
 
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::bindings::Refusal;
-use crate::bindings::json::wire::{self, Wire};
+use crate::bindings::json::wire;
 use crate::contract::v1;
 use crate::domain::{Error, Violation};
 
@@ -27,7 +28,7 @@ pub(crate) enum Source<'a> {
 impl Input<'_> {
     /// The request. What comes twice must be the same: a silent choice between two tenants would
     /// be a hole (AMB-15, REST-12).
-    pub(crate) fn read<T: Wire + Fields>(self) -> Result<T, Refusal> {
+    pub(crate) fn read<T: DeserializeOwned + Default + Fields>(self) -> Result<T, Refusal> {
         let mut message: T = match self.source {
             Source::Body(body) if body.trim_ascii().is_empty() => T::default(),
             Source::Body(body) => wire::read(body)?,

@@ -1,7 +1,7 @@
 //! A store that can be out of reach, that can lose answers, and that counts.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use a2ad::contract::wkt::Struct;
@@ -19,6 +19,8 @@ pub(crate) struct Flaky {
     store: Sqlite,
     down: AtomicBool,
     losing: AtomicBool,
+    /// What reads of a task fail with.
+    failure: Mutex<Option<fn() -> Error>>,
     /// How many messages were accepted, outcomes reported and tasks read.
     calls: [AtomicU32; 3],
 }
@@ -31,6 +33,7 @@ impl Flaky {
             store,
             down: AtomicBool::default(),
             losing: AtomicBool::default(),
+            failure: Mutex::default(),
             calls: Default::default(),
         })
     }
@@ -43,6 +46,11 @@ impl Flaky {
     /// From now on, reports are stored and nobody is told, or everybody is.
     pub(crate) fn lose_answers(&self, losing: bool) {
         self.losing.store(losing, Ordering::SeqCst);
+    }
+
+    /// From now on, every read of a task fails with this.
+    pub(crate) fn fail_with(&self, failure: Option<fn() -> Error>) {
+        *self.failure.lock().unwrap() = failure;
     }
 
     /// How many messages were accepted, outcomes reported and tasks read, one by one.
@@ -111,6 +119,9 @@ impl Store for Flaky {
         view: View,
     ) -> Result<Option<TaskRecord>, Error> {
         self.count(2);
+        if let Some(failure) = *self.failure.lock().unwrap() {
+            return Err(failure());
+        }
         self.store()?.task(scope, task, view).await
     }
 

@@ -91,3 +91,24 @@ async fn collect(response: Response<hyper::body::Incoming>) -> Response<Bytes> {
     let (parts, body) = response.into_parts();
     Response::from_parts(parts, body.collect().await.unwrap().to_bytes())
 }
+
+/// A request over HTTP/1.1 with any method, and nothing but these headers.
+pub(crate) async fn http(
+    server: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: impl Into<Bytes>,
+) -> Response<Bytes> {
+    let mut request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", server.to_string())
+        .body(body.into())
+        .unwrap();
+    for (name, value) in headers {
+        let name = http::HeaderName::from_bytes(name.as_bytes()).unwrap();
+        request.headers_mut().append(name, value.parse().unwrap());
+    }
+    over_http1(TcpStream::connect(server).await.unwrap(), request).await
+}
