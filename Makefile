@@ -1,5 +1,5 @@
 # Each target is one line that works without make as well.
-.PHONY: run setup test lint fmt torture bench bench-smoke ci
+.PHONY: run setup test lint fmt torture bench bench-large bench-smoke ci
 
 run: ## serve on 127.0.0.1:50051
 	cargo run --release -- serve
@@ -20,11 +20,14 @@ torture: ## the long forms: many more rounds, seeds and tasks
 	.ci/setup
 	A2AD_TORTURE=1 cargo test --test it
 
-bench: ## what it costs beside the limit, in turn with the floor and the driver
-	cargo bench --bench load -- quick
+bench: ## what it costs beside the limit; about five minutes
+	cargo bench --bench load -- run
 
-bench-smoke: ## the same, once and too short to tell anything: it still works
-	cargo bench --profile dev --bench load -- smoke
+bench-large: ## the same with a database of 1,000,000 tasks, and the pictures of the docs
+	cargo bench --bench load -- large --docs
+
+bench-smoke: ## the same, too short to tell anything: it still works
+	.ci/run bench
 
 ci:
 	.ci/run

@@ -12,16 +12,18 @@ use prost::Message as _;
 use tokio::sync::Mutex;
 use tokio_postgres::{Client, Row};
 
-use crate::drive::{Case, Work};
+use crate::cases::{GET, ONE_COMMIT, TWO_COMMITS};
+use crate::drive::{Case, Load, Work};
 use crate::floor;
 use crate::lab::{self, Place};
 use crate::sends::{Echo, message};
-use crate::works;
 
 /// What costs least: no plan but the ordered scan, no planning, and no compilation of plans, which
 /// the sort of a task's artifacts would bring about where sorts are off.
 const PLANS: &str = "set enable_sort = off; set enable_bitmapscan = off; \
      set plan_cache_mode = force_generic_plan; set jit = off";
+/// A tenant and an owner without a name, so that nothing that is written here is listed to anybody.
+pub(crate) const ELSEWHERE: Key = Key { tenant: 9_999, owner: 9_999 };
 /// Pipelined connections, as the floor has.
 const CONNECTIONS: usize = 8;
 
@@ -86,14 +88,14 @@ enum What {
     Echo,
 }
 
-struct Driver {
+struct Statements {
     sessions: Arc<Vec<Session>>,
     key: Key,
     what: What,
 }
 
 #[async_trait]
-impl Work for Driver {
+impl Work for Statements {
     async fn once(&self, _lane: usize, n: usize) -> Result<(), String> {
         let at = n % self.sessions.len();
         let session = &self.sessions[at];
@@ -109,13 +111,13 @@ impl Work for Driver {
             }
             What::Insert(statements) => {
                 let body = message(n).encode_to_vec();
-                floor::insert(&session.client, &statements[at], self.key, &body).await;
+                floor::insert(&session.client, &statements[at], ELSEWHERE, &body).await;
             }
             What::Echo => {
                 let echo = Echo::new(n);
-                let rows = session.query(&statements::accept(self.key, &echo.accept)).await;
+                let rows = session.query(&statements::accept(ELSEWHERE, &echo.accept)).await;
                 assert_eq!(rows.len(), 1);
-                let report = statements::report(self.key, echo.task, &echo.report).unwrap();
+                let report = statements::report(ELSEWHERE, echo.task, &echo.report).unwrap();
                 let rows = session.query(&report).await;
                 assert!(rows[0].get::<_, bool>("landed"));
             }
@@ -124,33 +126,57 @@ impl Work for Driver {
     }
 }
 
-/// The three calls that matter most, without gRPC.
-pub(crate) async fn basic(place: &Place<'_>) -> Vec<Case> {
-    let mut sessions = Vec::new();
-    let mut inserts = Vec::new();
-    for _ in 0..CONNECTIONS {
-        let session = Session::open(&place.url).await;
-        inserts.push(session.client.prepare(floor::INSERT).await.unwrap());
-        sessions.push(session);
+/// Connections to a database.
+pub(crate) struct Driver<'a> {
+    place: &'a Place<'a>,
+    sessions: Arc<Vec<Session>>,
+}
+
+impl<'a> Driver<'a> {
+    pub(crate) async fn new(place: &'a Place<'a>) -> Self {
+        let mut sessions = Vec::new();
+        for _ in 0..CONNECTIONS {
+            sessions.push(Session::open(&place.url).await);
+        }
+        Self { place, sessions: Arc::new(sessions) }
     }
-    let sessions = Arc::new(sessions);
-    let second = sessions[0].query(&statements::page(place.key, &page_query(None, false))).await;
-    let last = &second[49];
-    let after = Cursor {
-        status_at_us: last.get("status_at"),
-        task: TaskId::from(last.get::<_, uuid::Uuid>("id")),
-    };
-    let ids = works::ids(place).iter().map(|id| TaskId::parse(id).unwrap()).collect();
-    [
-        ("ListTasks, page 2", What::Page(Some(after))),
-        ("GetTask", What::Task(ids)),
-        ("SendMessage", What::Echo),
-        ("one commit", What::Insert(inserts)),
-    ]
-    .into_iter()
-    .map(|(name, what)| {
-        let work = Driver { sessions: Arc::clone(&sessions), key: place.key, what };
-        Case { name: format!("driver: {name}"), pid: std::process::id(), work: Arc::new(work) }
-    })
-    .collect()
+
+    fn case(&self, name: &str, what: What) -> Case {
+        let sessions = Arc::clone(&self.sessions);
+        Case {
+            name: format!("driver, {}: {name}", self.place.name),
+            pid: std::process::id(),
+            work: Arc::new(Statements { sessions, key: self.place.key, what }),
+            load: Load::Closed,
+        }
+    }
+
+    /// The page after a row.
+    pub(crate) async fn page(&self, name: &str, row: i64) -> Case {
+        let find = "select status_at, id from tasks where shown and tenant = 1 and owner = 1 \
+             order by status_at desc, id desc offset $1::bigint - 1 limit 1";
+        let row = self.sessions[0].client.query_one(find, &[&row]).await.unwrap();
+        let after = Cursor {
+            status_at_us: row.get("status_at"),
+            task: TaskId::from(row.get::<_, uuid::Uuid>("id")),
+        };
+        self.case(name, What::Page(Some(after)))
+    }
+
+    pub(crate) fn task(&self) -> Case {
+        let ids = self.place.ids();
+        self.case(GET, What::Task(ids.iter().map(|id| TaskId::parse(id).unwrap()).collect()))
+    }
+
+    pub(crate) fn echo(&self) -> Case {
+        self.case(TWO_COMMITS, What::Echo)
+    }
+
+    pub(crate) async fn insert(&self) -> Case {
+        let mut statements = Vec::new();
+        for session in &*self.sessions {
+            statements.push(session.client.prepare(floor::INSERT).await.unwrap());
+        }
+        self.case(ONE_COMMIT, What::Insert(statements))
+    }
 }

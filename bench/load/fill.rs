@@ -65,6 +65,12 @@ fn status_event(state: v1::TaskState, message: Option<v1::Message>) -> Vec<u8> {
     v1::StreamResponse { payload: Some(Payload::StatusUpdate(update)) }.encode_to_vec()
 }
 
+/// What a task's user asked and what its agent said, encoded.
+pub(crate) fn bodies() -> (Vec<u8>, Vec<u8>) {
+    let (asked, said) = (message(v1::Role::User, 200), message(v1::Role::Agent, 200));
+    (asked.encode_to_vec(), said.encode_to_vec())
+}
+
 /// Fills the database of a migrated schema with this many tasks.
 pub(crate) async fn fill(client: &Client, tasks: i64) {
     let names = format!(

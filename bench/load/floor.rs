@@ -14,7 +14,7 @@ use prost::Message as _;
 use tokio_postgres::{Client, Row, Statement};
 use uuid::Uuid;
 
-use crate::driver::{Session, page_query, view};
+use crate::driver::{ELSEWHERE, Session, page_query, view};
 use crate::partner::{self, Answers};
 
 /// Pipelined connections.
@@ -113,7 +113,7 @@ impl Answers for Floor {
     async fn send(&self, request: v1::SendMessageRequest) -> v1::SendMessageResponse {
         let body = request.message.unwrap().encode_to_vec();
         let (session, statement) = self.session();
-        let id = insert(&session.client, statement, self.key, &body).await;
+        let id = insert(&session.client, statement, ELSEWHERE, &body).await;
         let status =
             v1::TaskStatus { state: v1::TaskState::Completed.into(), ..Default::default() };
         let task = v1::Task { id: id.to_string(), status: Some(status), ..Default::default() };

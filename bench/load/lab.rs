@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,8 @@ pub(crate) struct Lab {
 /// A database of some size.
 pub(crate) struct Place<'a> {
     lab: &'a Lab,
+    /// What it is called in reports: the number of its tasks.
+    pub(crate) name: String,
     pub(crate) tasks: i64,
     pub(crate) url: String,
     /// The measured owner.
@@ -92,6 +95,25 @@ impl Lab {
         process::cpu_of_family(self.postmaster)
     }
 
+    /// `a2ad serve` on any store, for callers with an API key.
+    pub(crate) fn server(&self, arguments: &[&str]) -> Served {
+        let mut all = vec!["--auth", "api-key", "--config", "settings.toml"];
+        all.extend(arguments);
+        let program = Program::serve(self.folder.path(), &all);
+        let (url, pid) = (program.url(), program.pid());
+        Served { url, pid, _process: Process::Server { _program: program } }
+    }
+
+    /// Where files may be.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// How to reach the database that every PostgreSQL has.
+    pub(crate) fn maintenance(&self) -> String {
+        self.cluster.url()
+    }
+
     /// A fresh database that holds so many tasks.
     pub(crate) async fn place(&self, tasks: i64) -> Place<'_> {
         let started = Instant::now();
@@ -104,38 +126,55 @@ impl Lab {
         fill::fill(&client, tasks).await;
         client.batch_execute("checkpoint").await.unwrap();
         println!("filled {name} in {:.1} s", started.elapsed().as_secs_f64());
-        Place { lab: self, tasks, url, key: Key { tenant: 1, owner: 1 } }
+        Place { lab: self, name: thousands(tasks), tasks, url, key: Key { tenant: 1, owner: 1 } }
     }
 }
 
+/// `100,000`.
+pub(crate) fn thousands(n: i64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 impl Place<'_> {
+    /// How many tasks the measured owner has.
+    pub(crate) fn owned(&self) -> i64 {
+        self.tasks / 5
+    }
+
+    /// Ids of tasks of the measured owner, far from each other.
+    pub(crate) fn ids(&self) -> Vec<String> {
+        let owned = self.owned();
+        (0..owned.min(5000))
+            .map(|n| 5 * (1 + n * 7919 % owned))
+            .map(|n| format!("01900000-0000-7000-8000-{n:012x}"))
+            .collect()
+    }
+
     /// `a2ad serve` on it, as in production.
-    pub(crate) fn server(&self, mode: &str) -> Served {
-        let folder = self.lab.folder.path();
+    pub(crate) fn server(&self, arguments: &[&str]) -> Served {
         let keys = format!("k1:{}", "ab".repeat(32));
-        let program = Program::serve(
-            folder,
-            &[
-                "--store",
-                &self.url,
-                "--statement-mode",
-                mode,
-                "--page-token-keys",
-                &keys,
-                "--auth",
-                "api-key",
-                "--config",
-                "settings.toml",
-            ],
-        );
-        let (url, pid) = (program.url(), program.pid());
-        Served { url, pid, _process: Process::Server { _program: program } }
+        let mut all = vec!["--store", &self.url, "--page-token-keys", &keys];
+        all.extend(arguments);
+        self.lab.server(&all)
     }
 
     /// The floor on it.
     pub(crate) fn floor(&self) -> Served {
         partner("floor", &[&self.url])
     }
+}
+
+/// The ceiling.
+pub(crate) fn canned() -> Served {
+    partner("canned", &[])
 }
 
 /// This program in another part, as a process of its own that ends with this one.

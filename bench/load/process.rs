@@ -31,6 +31,14 @@ pub(crate) fn cpu_of_family(parent: u32) -> f64 {
     cpu(parent, true) + children.map(|child| cpu(child, true)).sum::<f64>()
 }
 
+/// Resident memory in bytes.
+pub(crate) fn memory_of(process: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
+}
+
 /// The process that started another.
 pub(crate) fn parent_of(process: u32) -> u32 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
@@ -39,7 +47,7 @@ pub(crate) fn parent_of(process: u32) -> u32 {
 }
 
 /// How busy the machine is: runnable processes, averaged over a minute.
-pub(crate) fn load() -> f64 {
+pub(crate) fn busy() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0)
 }

@@ -1,58 +1,106 @@
 //! Cases in turn, and the medians of their rounds.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::drive::{Case, Seen, closed};
+use crate::drive::{self, Case, Load, Seen};
 use crate::lab::Lab;
 use crate::process;
 
-/// The middle one, or the mean of the middle two.
+/// The medians of each case, in the order of the cases.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    pub(crate) rows: Vec<(String, Seen)>,
+    /// Runnable processes on the machine while this was measured.
+    pub(crate) busy: f64,
+}
+
+/// The middle one, or the mean of the middle two; 0 of none.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
+    let at = |n: usize| values.get(n).copied().unwrap_or(0.0);
     let half = values.len() / 2;
-    if values.len() % 2 == 1 { values[half] } else { f64::midpoint(values[half - 1], values[half]) }
+    if values.len() % 2 == 1 { at(half) } else { f64::midpoint(at(half.wrapping_sub(1)), at(half)) }
 }
 
-fn quantile(seen: &Seen, q: f64) -> f64 {
-    let last = seen.times.len().saturating_sub(1);
-    seen.times.get((last as f64 * q) as usize).copied().unwrap_or(0.0)
+fn medians(rounds: &[Seen]) -> Seen {
+    let of = |value: fn(&Seen) -> f64| median(rounds.iter().map(value).collect());
+    let mut failed = BTreeMap::new();
+    for (status, n) in rounds.iter().flat_map(|seen| &seen.failed) {
+        *failed.entry(status.clone()).or_insert(0) += n;
+    }
+    Seen {
+        calls: rounds.iter().map(|seen| seen.calls).sum(),
+        rate: of(|seen| seen.rate),
+        p50: of(|seen| seen.p50),
+        p95: of(|seen| seen.p95),
+        p99: of(|seen| seen.p99),
+        server_cpu: of(|seen| seen.server_cpu),
+        database_cpu: of(|seen| seen.database_cpu),
+        failed,
+    }
 }
 
-/// Every case in each of the rounds; a table of medians.
-pub(crate) async fn robin(lab: &Lab, cases: Vec<Case>, rounds: usize, time: Duration) -> String {
+/// Every case once in each of the rounds.
+pub(crate) async fn robin(lab: &Lab, cases: &[Case], rounds: usize, time: Duration) -> Table {
     let mut seen: Vec<Vec<Seen>> = vec![Vec::new(); cases.len()];
+    let mut busy = Vec::new();
     for _ in 0..rounds {
         for (case, seen) in cases.iter().zip(&mut seen) {
-            seen.push(closed(lab, case, time / 4, time).await);
+            seen.push(drive::round(lab, case, time).await);
         }
+        busy.push(process::busy());
     }
-    let mut table = format!(
-        "load {:.1}\n{:<28} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8}  failed\n",
-        process::load(),
-        "",
-        "calls/s",
-        "p50 ms",
-        "p99 ms",
-        "srv us",
-        "pg us",
-        "sum us"
-    );
-    for (case, rounds) in cases.iter().zip(&seen) {
-        let of = |value: &dyn Fn(&Seen) -> f64| median(rounds.iter().map(value).collect());
-        writeln!(
-            table,
-            "{:<28} {:>8.0} {:>8.2} {:>8.2} {:>8.0} {:>8.0} {:>8.0}  {:?}",
-            case.name,
-            of(&|seen| seen.rate),
-            of(&|seen| quantile(seen, 0.5) * 1e3),
-            of(&|seen| quantile(seen, 0.99) * 1e3),
-            of(&|seen| seen.server_cpu),
-            of(&|seen| seen.database_cpu),
-            of(&|seen| seen.server_cpu + seen.database_cpu),
-            rounds.last().map(|seen| &seen.failed),
-        )
-        .unwrap();
+    let named = |(case, rounds): (&Case, &Vec<Seen>)| {
+        let rate = match case.load {
+            Load::Closed => String::new(),
+            Load::Open(rate) => format!(", {rate:.0} a second"),
+        };
+        (case.name.clone() + &rate, medians(rounds))
+    };
+    Table { rows: cases.iter().zip(&seen).map(named).collect(), busy: median(busy) }
+}
+
+impl Seen {
+    /// Microseconds of server and PostgreSQL together.
+    pub(crate) fn cpu(&self) -> f64 {
+        self.server_cpu + self.database_cpu
     }
-    table
+}
+
+impl Table {
+    /// The medians of a case.
+    pub(crate) fn get(&self, name: &str) -> Option<&Seen> {
+        self.rows.iter().find(|(known, _)| known == name).map(|(_, seen)| seen)
+    }
+
+    /// As Markdown.
+    pub(crate) fn markdown(&self) -> String {
+        let mut text = format!(
+            "Load of the machine: {:.1}.\n\n\
+             | | calls/s | p50 ms | p95 ms | p99 ms | server µs | PostgreSQL µs | sum µs | calls |\n\
+             |---|--:|--:|--:|--:|--:|--:|--:|---|\n",
+            self.busy
+        );
+        for (name, seen) in &self.rows {
+            let mut calls = format!("{} answered", seen.calls);
+            for (status, n) in &seen.failed {
+                write!(calls, ", {n} {status}").unwrap();
+            }
+            writeln!(
+                text,
+                "| {name} | {:.0} | {:.2} | {:.2} | {:.2} | {:.0} | {:.0} | {:.0} | {calls} |",
+                seen.rate,
+                seen.p50,
+                seen.p95,
+                seen.p99,
+                seen.server_cpu,
+                seen.database_cpu,
+                seen.cpu(),
+            )
+            .unwrap();
+        }
+        text
+    }
 }
