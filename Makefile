@@ -1,5 +1,5 @@
 # Each target is one line that works without make as well.
-.PHONY: run setup test lint fmt torture bench bench-large bench-smoke ci
+.PHONY: run setup test lint fmt torture bench bench-large bench-smoke ghz ci
 
 run: ## serve on 127.0.0.1:50051
 	cargo run --release -- serve
@@ -28,6 +28,9 @@ bench-large: ## the same with a database of 1,000,000 tasks, and the pictures of
 
 bench-smoke: ## the same, too short to tell anything: it still works
 	.ci/run bench
+
+ghz: ## load a release build with ghz; STORE=postgres://... for another store than SQLite
+	bench/ghz/run $(STORE)
 
 ci:
 	.ci/run
