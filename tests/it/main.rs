@@ -35,6 +35,7 @@ mod model;
 mod paging;
 mod plans;
 mod postgres;
+mod postgres_tls;
 mod races;
 mod replicas;
 mod rig;

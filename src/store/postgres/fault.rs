@@ -1,5 +1,6 @@
 //! What PostgreSQL's failures mean here.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use deadpool_postgres::PoolError;
@@ -21,8 +22,21 @@ pub enum ConnectError {
         source: tokio_postgres::Error,
     },
     /// TLS is asked for, and there is no authority to trust.
-    #[error("the store's URL asks for TLS, and this machine has no CA certificates")]
+    #[error(
+        "the store's URL asks for TLS, and no CA certificate was found; sslrootcert=FILE names one"
+    )]
     NoCertificates,
+    /// An authority is named, and TLS is not asked for.
+    #[error("the store's URL names sslrootcert without TLS; add sslmode=verify-full")]
+    RootWithoutTls,
+    /// The file of `sslrootcert`.
+    #[error("sslrootcert {} cannot be read", .file.display())]
+    RootCertificate {
+        /// Which.
+        file: PathBuf,
+        /// Why.
+        source: rustls::pki_types::pem::Error,
+    },
     /// TLS cannot be set up.
     #[error("TLS cannot be set up")]
     Tls(#[source] rustls::Error),
@@ -121,11 +135,13 @@ pub(super) fn is_temporary(error: &tokio_postgres::Error) -> bool {
     classes.iter().any(|class| code.code().starts_with(class)) || codes.contains(&code)
 }
 
+/// Whether the way there failed. A server that cannot prove who it is will not do so later.
 fn is_io(error: &tokio_postgres::Error) -> bool {
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
-        if error.is::<std::io::Error>() {
-            return true;
+        if let Some(error) = error.downcast_ref::<std::io::Error>() {
+            let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+            return !matches!(inner, Some(rustls::Error::InvalidCertificate(_)));
         }
         cause = error.source();
     }

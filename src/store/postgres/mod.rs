@@ -31,6 +31,7 @@ mod session;
 mod settings;
 #[doc(hidden)]
 pub mod statements;
+mod tls;
 mod upkeep;
 
 use std::future::Future;

@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::{ClientConfig, RootCertStore};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::{CancelToken, Client, Config, Connection, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::domain::Clock;
 use crate::store::postgres::fault::ConnectError;
+use crate::store::postgres::tls::{self, Wanted};
 
 /// A connection URL. It may hold a password, so it is never shown.
 #[derive(Clone, PartialEq, Eq)]
@@ -105,8 +105,9 @@ impl Settings {
     }
 
     fn way(&self, url: &Url, name: &'static str) -> Result<Way, ConnectError> {
+        let Wanted { url, authorities } = tls::wanted(&url.0);
         let mut config: Config =
-            url.0.parse().map_err(|source| ConnectError::Url { name, source })?;
+            url.parse().map_err(|source| ConnectError::Url { name, source })?;
         config
             .connect_timeout(self.connect_timeout)
             .keepalives_idle(Duration::from_secs(30))
@@ -115,9 +116,9 @@ impl Settings {
             config.application_name("a2ad");
         }
         let tls = match config.get_ssl_mode() {
-            SslMode::Require => Some(tls()?),
-            // Without a certificate that proves who is there, TLS "if there is any" protects
-            // from nothing.
+            SslMode::Require => Some(tls::connector(authorities.as_deref())?),
+            // To name an authority and not ask for TLS is a mistake that nobody would notice.
+            _ if authorities.is_some() => return Err(ConnectError::RootWithoutTls),
             SslMode::Disable | SslMode::Prefer | _ => {
                 config.ssl_mode(SslMode::Disable);
                 None
@@ -125,23 +126,6 @@ impl Settings {
         };
         Ok(Way { config, tls })
     }
-}
-
-/// Certificates are always verified, as libpq does with `verify-full`.
-fn tls() -> Result<MakeRustlsConnect, ConnectError> {
-    let mut roots = RootCertStore::empty();
-    let (added, _) =
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if added == 0 {
-        return Err(ConnectError::NoCertificates);
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(ConnectError::Tls)?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(MakeRustlsConnect::new(config))
 }
 
 /// Where and how to connect.

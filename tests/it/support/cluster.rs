@@ -4,6 +4,7 @@
 //! stops the server and deletes the folder when the pipe closes.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -88,6 +89,29 @@ impl Cluster {
     /// How a2ad finds one of its databases.
     pub(crate) fn url_of(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// Makes it take TLS, beside connections without, with this certificate and its key in PEM.
+    pub(crate) async fn speak_tls(&self, certificate: &str, key: &str) {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        for (name, text) in [("server.crt", certificate), ("server.key", key)] {
+            let path = self.folder.path().join("data").join(name);
+            let mut options = fs::OpenOptions::new();
+            // PostgreSQL takes no key that others can read.
+            let mut file = options.write(true).create_new(true).mode(0o600).open(&path).unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            if is_root() {
+                chown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
+            }
+        }
+        let admin = super::postgres::admin(&self.url()).await;
+        admin.batch_execute("alter system set ssl = on").await.unwrap();
+        admin.batch_execute("select pg_reload_conf()").await.unwrap();
+        super::eventually("PostgreSQL takes TLS", || async {
+            let row = admin.query_one("show ssl", &[]).await.unwrap();
+            (row.get::<_, &str>(0) == "on").then_some(())
+        })
+        .await;
     }
 
     /// What the server has logged so far.
