@@ -236,11 +236,12 @@ impl Change {
 }
 
 /// Whether a report keeps the rules that its sender has to keep. They are the same in every live
-/// state, so this is decided before the lease is looked at.
+/// state, so they need no row. Only whoever holds the lease hears of a fault: of others nothing
+/// is taken, right or wrong.
 ///
 /// # Errors
 /// `Internal`, and nothing of the report is stored.
-pub(crate) fn check(report: &Report) -> Result<(), Error> {
+fn check(report: &Report) -> Result<(), Error> {
     let mut before = TaskState::Working;
     for update in &report.updates {
         match update {

@@ -284,3 +284,29 @@ async fn statements_are_prepared_on_direct_connections_alone() {
         store.ping().await.unwrap();
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backlog_is_claimed_from_its_mark_on_and_what_lies_behind_comes_when_it_is_gone() {
+    let url = fresh_url().await;
+    // The mark counts by the database's own clock alone.
+    let store = open(&url, None).await;
+    let mut tasks = Vec::new();
+    for _ in 0..5 {
+        let begun = new("c", true);
+        store.accept(&ann(), &begun).await.unwrap();
+        tasks.push(begun.target.task());
+    }
+    let claim = async |limit| {
+        let before = store.statements_sent();
+        let turns = store.claim_turns_of_all(limit, crate::store::LEASE).await.unwrap();
+        let tasks: Vec<_> = turns.iter().map(|turn| turn.task).collect();
+        (tasks, store.statements_sent() - before)
+    };
+    assert_eq!(claim(2).await, (tasks[..2].to_vec(), 1), "as many as asked for: a backlog");
+    // Where dead entries of the index would be, far behind the mark.
+    let behind = "update turns set due_at = due_at - 3600000000 where task_id = $1";
+    assert_eq!(admin(&url).await.execute(behind, &[&tasks[4].uuid()]).await.unwrap(), 1);
+    assert_eq!(claim(2).await, (tasks[2..4].to_vec(), 1), "the search begins at the mark");
+    assert_eq!(claim(2).await, (tasks[4..].to_vec(), 2), "and then from the very beginning");
+    assert_eq!(claim(2).await, (Vec::new(), 1), "without a backlog there is no mark");
+}

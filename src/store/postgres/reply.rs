@@ -61,7 +61,7 @@ pub(super) async fn reply(
         }
         // It is shown, and stays so.
         Some(_) => report::complete(inner, &from, message).await?,
-        None => report::repeated(inner, &from).await?,
+        None => report::refused(inner, &from).await?,
     };
     Ok(match outcome {
         Reported::Landed { .. } => Replied::Completed,

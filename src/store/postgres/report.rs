@@ -184,10 +184,10 @@ select l.generation + cardinality($9) as generation, l.cancel_requested,
 const LOCK: &str = "-- report: the lock
 select from tasks where tenant = $1 and owner = $2 and id = $3 for update";
 
-const REPEATED: &str = "-- report: whether it landed before
-select from tasks t join turns u on u.tenant = t.tenant and u.task_id = t.id
-where t.tenant = $1 and t.owner = $2 and t.id = $3 and u.turn = $4 and u.lease = $5
-  and u.last_report >= $6";
+const WHY: &str = "-- report: why it did not land
+select u.last_report >= $6 as repeated, t.lease = $5 and t.head_turn = $4 as held
+from tasks t join turns u on u.tenant = t.tenant and u.task_id = t.id
+where t.tenant = $1 and t.owner = $2 and t.id = $3 and u.turn = $4 and u.lease = $5";
 
 /// Who reports.
 #[derive(Debug, Clone, Copy)]
@@ -325,25 +325,25 @@ pub(super) async fn report(
     report: &Report,
 ) -> Result<Reported, Error> {
     let Some(key) = inner.names.find(&inner.db, scope).await? else { return Ok(Reported::Stale) };
-    let (from, change, turn) = decide(key, task, report)?;
-    land(inner, &from, change, turn).await
+    let from = reporter(key, task, report);
+    match change::report(&zero(report.turn), report, 0) {
+        Ok((change, turn)) => land(inner, &from, change, turn).await,
+        Err(fault) => match why(inner, &from).await? {
+            Some(outcome) => Ok(outcome),
+            None => Err(fault),
+        },
+    }
 }
 
-fn decide(
-    key: ScopeKey,
-    task: TaskId,
-    report: &Report,
-) -> Result<(Reporter, Change, TurnChange), Error> {
+fn reporter(key: ScopeKey, task: TaskId, report: &Report) -> Reporter {
     let (lease, turn, sequence) = (report.lease, report.turn, report.sequence);
-    let from = Reporter { key, task, lease, turn, sequence };
-    let (change, turn) = change::report(&zero(report.turn), report, 0)?;
-    Ok((from, change, turn))
+    Reporter { key, task, lease, turn, sequence }
 }
 
 /// The statement that a report is sent as first.
 pub(super) fn first(key: ScopeKey, task: TaskId, report: &Report) -> Result<Call, Error> {
-    let (from, change, turn) = decide(key, task, report)?;
-    Ok(statement(&from, change, turn, None, false))
+    let (change, turn) = change::report(&zero(report.turn), report, 0)?;
+    Ok(statement(&reporter(key, task, report), change, turn, None, false))
 }
 
 /// A status that completes the task, as a report of its own.
@@ -380,7 +380,7 @@ async fn land(
         let call = statement(from, change, turn, now, true);
         rows = inner.db.run_locked(&lock, &call).await?;
     }
-    let Some(row) = rows.first() else { return repeated(inner, from).await };
+    let Some(row) = rows.first() else { return refused(inner, from).await };
     let turns = due_now || row.get("next");
     inner.wake(from.task, Wake { turns });
     Ok(Reported::Landed {
@@ -389,9 +389,14 @@ async fn land(
     })
 }
 
-/// A report that did not land: it did before, or the lease is gone.
-pub(super) async fn repeated(inner: &Inner, from: &Reporter) -> Result<Reported, Error> {
-    let call = Call::new(REPEATED)
+/// What a report is that did not land: it did before, or the lease is gone.
+pub(super) async fn refused(inner: &Inner, from: &Reporter) -> Result<Reported, Error> {
+    Ok(why(inner, from).await?.unwrap_or(Reported::Stale))
+}
+
+/// Why a report cannot land; `None` if the lease is held and this report is new.
+async fn why(inner: &Inner, from: &Reporter) -> Result<Option<Reported>, Error> {
+    let call = Call::new(WHY)
         .with(from.key.tenant)
         .with(from.key.owner)
         .with(from.task.uuid())
@@ -399,7 +404,12 @@ pub(super) async fn repeated(inner: &Inner, from: &Reporter) -> Result<Reported,
         .with(from.lease.uuid())
         .with(from.sequence);
     let rows = inner.db.run(&call).await?;
-    Ok(if rows.is_empty() { Reported::Stale } else { Reported::Repeated })
+    Ok(match rows.first() {
+        Some(row) if row.get("repeated") => Some(Reported::Repeated),
+        // Without a lease on the task's row, the comparison says neither.
+        Some(row) if row.get::<_, Option<bool>>("held") == Some(true) => None,
+        Some(_) | None => Some(Reported::Stale),
+    })
 }
 
 /// The parameters that name a reporter, for statements that begin with them.

@@ -55,7 +55,6 @@ pub(super) fn report(
     now: i64,
     wake: &mut Wake,
 ) -> Result<Reported, Error> {
-    change::check(report)?;
     let locked = match held(connection, key, task, report.lease, report.turn, report.sequence)? {
         Held::Yes(locked) => locked,
         Held::Repeated => return Ok(Reported::Repeated),

@@ -37,9 +37,12 @@ pub(super) async fn a_later_message_waits_for_the_turn_before_it(bed: &Bed) {
 
 pub(super) async fn a_message_reaches_only_the_tasks_of_its_scope(bed: &Bed) {
     let begun = bed.begin(&ann(), "c").await;
-    for stranger in strangers() {
-        let answer = bed.accept(&stranger, more(begun.task, "m-2")).await;
-        assert_eq!(answer, Accepted::NotFound, "{stranger:?}");
+    for known in [false, true] {
+        let strangers = if known { bed.known_strangers().await } else { strangers() };
+        for stranger in strangers {
+            let answer = bed.accept(&stranger, more(begun.task, "m-2")).await;
+            assert_eq!(answer, Accepted::NotFound, "{stranger:?}");
+        }
     }
     let nothing = bed.accept(&ann(), more(TaskId::generate(), "m-2")).await;
     assert_eq!(nothing, Accepted::NotFound);
@@ -111,6 +114,34 @@ pub(super) async fn a_repeat_after_the_window_is_a_new_message(bed: &Bed) {
     assert_eq!(bed.accept(&ann(), deduped(new("c", true))).await, Accepted::Repeat(second));
 }
 
+pub(super) async fn an_id_counts_for_its_sender_and_for_where_it_was_sent(bed: &Bed) {
+    let sent_as = |context: &str, task: &str| {
+        let mut accept = deduped(new("c", true));
+        let dedupe = accept.dedupe.as_mut().unwrap();
+        context.clone_into(&mut dedupe.context);
+        task.clone_into(&mut dedupe.task);
+        accept
+    };
+    let places = [("", ""), ("a", ""), ("", "a"), ("a", "b"), ("b", "a")];
+    let mut scopes = bed.known_strangers().await;
+    scopes.push(ann());
+    let mut made = Vec::new();
+    for scope in &scopes {
+        for (context, task) in places {
+            let begun = accepted(bed.accept(scope, sent_as(context, task)).await);
+            assert!(!made.contains(&begun), "{scope:?} {context:?} {task:?}");
+            made.push(begun);
+        }
+    }
+    let mut made = made.into_iter();
+    for scope in &scopes {
+        for (context, task) in places {
+            let again = bed.accept(scope, sent_as(context, task)).await;
+            assert_eq!(again, Accepted::Repeat(made.next().unwrap()), "{scope:?}");
+        }
+    }
+}
+
 pub(super) async fn of_many_equal_messages_at_once_one_makes_a_task(bed: &Bed) {
     let sends = (0..20).map(|_| async { bed.accept(&ann(), deduped(new("c", true))).await });
     let answers = join_all(sends).await;
@@ -176,7 +207,7 @@ pub(super) async fn a_refused_message_leaves_nothing_behind(bed: &Bed) {
 
 pub(super) async fn a_lease_is_given_with_the_message_if_no_turn_is_unfinished(bed: &Bed) {
     let ask = |accept: Accept| Accept {
-        lease: Some(a2ad::store::LeaseRequest { token: no_lease(), lease: LEASE }),
+        lease: Some(LeaseRequest { token: no_lease(), lease: LEASE }),
         ..accept
     };
     let accept = ask(new("c", true));

@@ -1,5 +1,5 @@
 use a2ad::contract::wkt::Struct;
-use a2ad::store::{CancelRequested, CancelWish, Replied, Reply, Shown};
+use a2ad::store::{CancelRequested, CancelWish, HeldLease, Replied, Reply, Shown};
 use futures_util::future::join;
 
 use super::*;
@@ -15,6 +15,10 @@ pub(super) async fn a_task_without_a_running_turn_is_canceled_at_once(bed: &Bed)
     let record = bed.get(&ann(), begun.task).await;
     assert_eq!((state_of(&record.task), record.generation), (TaskState::Canceled, 2));
     assert_eq!(record.task.history.len(), 2, "what was said stays");
+    let in_state = async |state: i32| {
+        bed.number(&format!("select count(*) from turns where state = {state}")).await
+    };
+    assert_eq!((in_state(1).await, in_state(0).await, in_state(4).await), (0, 0, 2));
     assert!(
         bed.store.claim_turns_of_all(9, LEASE).await.unwrap().is_empty(),
         "its turns fall away"
@@ -31,7 +35,7 @@ pub(super) async fn a_running_turn_is_told_and_its_lease_ends_with_the_task(bed:
     let asked = bed.store.request_cancel(&ann(), begun.task, Some(&why)).await.unwrap();
     assert_eq!(asked, CancelRequested::Requested);
     assert_eq!(request(bed, begun.task).await, CancelRequested::Requested);
-    let held = a2ad::store::HeldLease { scope: ann(), task: turn.task, turn: 1, lease: turn.lease };
+    let held = HeldLease { scope: ann(), task: turn.task, turn: 1, lease: turn.lease };
     let renewed = bed.store.renew_leases_of_all(&[held], LEASE).await.unwrap();
     assert_eq!(renewed[0].cancel, Some(CancelWish { metadata: Some(why) }), "the first wish");
     let landed = bed.report(&turn, 1, vec![status(TaskState::Working, "")], None).await;
@@ -101,6 +105,8 @@ pub(super) async fn a_cancel_is_an_event_of_the_turn_that_it_ends(bed: &Bed) {
     assert_eq!(request(bed, second).await, CancelRequested::Requested);
     assert!(bed.store.finish_cancel(&ann(), second).await.unwrap());
     assert_eq!(last_turn(second).await, 2, "the turn that ran");
+    let done = bed.number("select count(*) from turns where state = 3").await;
+    assert_eq!(done, 2, "what a turn had done before stays done");
 }
 
 /// Every method that takes a scope, with the right ids and tokens in the wrong hands.
@@ -114,7 +120,10 @@ pub(super) async fn strangers_change_and_see_nothing(bed: &Bed) {
     request(bed, begun.task).await;
     let before = [bed.get(&ann(), begun.task).await, bed.get(&ann(), hidden.task).await];
     let rows = [bed.updated_at(begun.task).await, bed.updated_at(hidden.task).await];
-    let names = strangers();
+    let mut names = strangers();
+    // And once more when each of them is somebody.
+    names.extend(bed.known_strangers().await);
+    let held = HeldLease { scope: ann(), task: turn.task, turn: 1, lease: turn.lease };
     for stranger in &names {
         let answer = bed.accept(stranger, more(begun.task, "m-2")).await;
         assert_eq!(answer, Accepted::NotFound);
@@ -135,6 +144,10 @@ pub(super) async fn strangers_change_and_see_nothing(bed: &Bed) {
         let answer = bed.store.request_cancel(stranger, begun.task, None).await.unwrap();
         assert_eq!(answer, CancelRequested::NotFound);
         assert!(!bed.store.finish_cancel(stranger, begun.task).await.unwrap());
+        let theirs = HeldLease { scope: stranger.clone(), ..held.clone() };
+        let renewed = bed.store.renew_leases_of_all(&[theirs], LEASE).await.unwrap();
+        let same_tenant = stranger.tenant() == ann().tenant();
+        assert!(renewed.is_empty() || same_tenant, "a lease is its tenant's: {stranger:?}");
         assert_eq!(bed.find(stranger, begun.task).await, None);
         assert_eq!(bed.find(stranger, hidden.task).await, None);
         assert_eq!(bed.walk(stranger, &everything(), 50).await, (vec![], 0));

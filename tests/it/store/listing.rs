@@ -190,3 +190,20 @@ pub(super) async fn what_was_never_shown_expires(bed: &Bed) {
     assert!(bed.find(&ann(), shown.task).await.is_some());
     assert_eq!(bed.claim().await.task, shown.task, "its turn is gone with it");
 }
+
+pub(super) async fn what_is_worked_on_or_was_a_moment_ago_does_not_expire(bed: &Bed) {
+    let hour = Duration::from_secs(3600);
+    let hidden = accepted(bed.accept(&ann(), new("c", false)).await);
+    let turn = bed.claim().await;
+    bed.clock.advance(hour * 2);
+    // A runner that renews its lease writes nothing else of the task.
+    assert_eq!(bed.store.purge_expired_of_all(hour, 9).await.unwrap(), 0, "its turn runs");
+    let retry_in = hour;
+    bed.report(&turn, 1, vec![], Some(TurnEnd::Failed { retry_in })).await;
+    bed.clock.advance(hour - Duration::from_micros(1));
+    assert_eq!(bed.store.purge_expired_of_all(hour, 9).await.unwrap(), 0, "it changed just now");
+    assert!(bed.find(&ann(), hidden.task).await.is_some());
+    bed.clock.advance_us(1);
+    assert_eq!(bed.store.purge_expired_of_all(hour, 9).await.unwrap(), 1);
+    assert_eq!(bed.find(&ann(), hidden.task).await, None);
+}

@@ -16,8 +16,8 @@ use a2ad::domain::{
 use a2ad::store::postgres::StatementMode;
 use a2ad::store::sqlite::{Location, Settings, Sqlite};
 use a2ad::store::{
-    Accept, Accepted, AcceptedTurn, Dedupe, Event, Page, PageQuery, Report, Reported, Store,
-    Target, TaskRecord, Turn, TurnEnd, TurnRequest, Update, View,
+    Accept, Accepted, AcceptedTurn, Dedupe, Event, LeaseRequest, Page, PageQuery, Report, Reported,
+    Store, Target, TaskRecord, Turn, TurnEnd, TurnRequest, Update, View,
 };
 
 use crate::support::{pgbouncer, postgres};
@@ -121,6 +121,16 @@ impl Bed {
     /// A new, shown task in a context.
     pub(crate) async fn begin(&self, scope: &Scope, context: &str) -> AcceptedTurn {
         accepted(self.accept(scope, new(context, true)).await)
+    }
+
+    /// The strangers, each of whom has a task by now, which is hidden and whose turn runs. Of a name
+    /// that was never used nothing is looked up at all.
+    pub(crate) async fn known_strangers(&self) -> Vec<Scope> {
+        for stranger in strangers() {
+            let lease = Some(LeaseRequest { token: no_lease(), lease: LEASE });
+            accepted(self.accept(&stranger, Accept { lease, ..new("theirs", false) }).await);
+        }
+        strangers()
     }
 
     /// Claims exactly one turn.
@@ -357,6 +367,7 @@ promises! {
         a_repeat_finds_what_the_first_one_made,
         the_same_id_with_other_content_is_told_apart,
         a_repeat_after_the_window_is_a_new_message,
+        an_id_counts_for_its_sender_and_for_where_it_was_sent,
         of_many_equal_messages_at_once_one_makes_a_task,
         a_payload_keeps_every_character_also_nul,
         a_scope_that_never_sent_anything_is_empty,
@@ -365,6 +376,7 @@ promises! {
     turns:
         a_claim_gives_a_turn_with_all_that_it_needs,
         sixteen_claimers_share_the_turns_without_a_double,
+        the_turn_that_is_due_longest_is_claimed_first,
         a_turn_of_a_task_runs_after_the_one_before,
         a_lease_that_ran_out_goes_to_another_runner,
         the_pause_grows_with_each_interruption,
@@ -400,5 +412,6 @@ promises! {
         a_walk_goes_on_when_the_task_at_the_boundary_is_gone,
         history_and_artifacts_come_only_when_asked_for_and_within_bounds,
         totals_stay_exact_while_counts_are_folded,
-        what_was_never_shown_expires;
+        what_was_never_shown_expires,
+        what_is_worked_on_or_was_a_moment_ago_does_not_expire;
 }

@@ -48,6 +48,26 @@ pub(super) async fn sixteen_claimers_share_the_turns_without_a_double(bed: &Bed)
     assert_eq!(claimed.iter().collect::<BTreeSet<_>>().len(), 60);
 }
 
+pub(super) async fn the_turn_that_is_due_longest_is_claimed_first(bed: &Bed) {
+    // In the order of their rows, which is not that in which they become due.
+    let mut due = Vec::new();
+    for (at, retry_s) in [(0, 40), (1, 10), (2, 30), (3, 20)] {
+        bed.begin(&ann(), &format!("c-{at}")).await;
+        let turn = bed.claim().await;
+        let retry_in = Duration::from_secs(retry_s);
+        bed.report(&turn, 1, vec![], Some(TurnEnd::Failed { retry_in })).await;
+        due.push((retry_s, turn.task));
+    }
+    due.sort_unstable();
+    bed.clock.advance(Duration::from_secs(50));
+    let mut claimed = Vec::new();
+    for limit in [1, 2, 9] {
+        claimed.extend(bed.store.claim_turns_of_all(limit, LEASE).await.unwrap());
+    }
+    let claimed: Vec<_> = claimed.into_iter().map(|turn| turn.task).collect();
+    assert_eq!(claimed, due.into_iter().map(|(_, task)| task).collect::<Vec<_>>());
+}
+
 pub(super) async fn a_turn_of_a_task_runs_after_the_one_before(bed: &Bed) {
     let begun = bed.begin(&ann(), "c").await;
     let first = bed.claim().await;
@@ -58,8 +78,11 @@ pub(super) async fn a_turn_of_a_task_runs_after_the_one_before(bed: &Bed) {
     for (number, id) in [(1, "m-1"), (2, "m-2"), (3, "m-3")] {
         assert_eq!((turn.turn, turn.message.message_id.as_str()), (number, id));
         assert!(bed.store.claim_turns_of_all(9, LEASE).await.unwrap().is_empty());
+        let queued = async || bed.number("select count(*) from turns where state = 1").await;
+        assert_eq!(queued().await, 0, "those behind are blocked, and not just passed over");
         bed.report(&turn, 1, vec![status(TaskState::AuthRequired, "")], Some(TurnEnd::Finished))
             .await;
+        assert_eq!(queued().await, i64::from(number < 3), "the next one alone is due");
         if number < 3 {
             turn = bed.claim().await;
         }
