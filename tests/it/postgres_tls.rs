@@ -32,7 +32,17 @@ async fn cluster() -> (Cluster, TempDir) {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
     let certificate = params.signed_by(&key, &ours).unwrap();
-    cluster.speak_tls(&certificate.pem(), &key.serialize_pem()).await;
+    cluster.put("server.crt", &certificate.pem());
+    cluster.put("server.key", &key.serialize_pem());
+    let admin = admin(&cluster.url()).await;
+    for sql in ["alter system set ssl = on", "select pg_reload_conf()"] {
+        admin.batch_execute(sql).await.unwrap();
+    }
+    eventually("PostgreSQL takes TLS", || async {
+        let row = admin.query_one("show ssl", &[]).await.unwrap();
+        (row.get::<_, &str>(0) == "on").then_some(())
+    })
+    .await;
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("ours.pem"), ours.pem()).unwrap();
     fs::write(folder.path().join("another.pem"), another.pem()).unwrap();

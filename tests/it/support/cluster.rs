@@ -91,27 +91,16 @@ impl Cluster {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// Makes it take TLS, beside connections without, with this certificate and its key in PEM.
-    pub(crate) async fn speak_tls(&self, certificate: &str, key: &str) {
+    /// Puts a file into its data folder that nobody else can read.
+    pub(crate) fn put(&self, name: &str, text: &str) {
         use std::os::unix::fs::OpenOptionsExt as _;
-        for (name, text) in [("server.crt", certificate), ("server.key", key)] {
-            let path = self.folder.path().join("data").join(name);
-            let mut options = fs::OpenOptions::new();
-            // PostgreSQL takes no key that others can read.
-            let mut file = options.write(true).create_new(true).mode(0o600).open(&path).unwrap();
-            file.write_all(text.as_bytes()).unwrap();
-            if is_root() {
-                chown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
-            }
+        let path = self.folder.path().join("data").join(name);
+        let mut options = fs::OpenOptions::new();
+        let mut file = options.write(true).create_new(true).mode(0o600).open(&path).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        if is_root() {
+            chown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
         }
-        let admin = super::postgres::admin(&self.url()).await;
-        admin.batch_execute("alter system set ssl = on").await.unwrap();
-        admin.batch_execute("select pg_reload_conf()").await.unwrap();
-        super::eventually("PostgreSQL takes TLS", || async {
-            let row = admin.query_one("show ssl", &[]).await.unwrap();
-            (row.get::<_, &str>(0) == "on").then_some(())
-        })
-        .await;
     }
 
     /// What the server has logged so far.
