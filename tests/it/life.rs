@@ -422,7 +422,8 @@ async fn log_lines_are_json_when_asked_and_hold_no_content() {
     task_of(client.send_message(send("top s3cret words")).await.unwrap());
     let bad = v1::GetTaskRequest { id: "s3cret-id".to_owned(), ..Default::default() };
     client.get_task(bad).await.unwrap_err();
-    let answer = raw::get(program.address(), "/", &[("authorization", "Bearer s3cret")]).await;
+    let answer =
+        raw::get(program.address(), "/nowhere", &[("authorization", "Bearer s3cret")]).await;
     assert_eq!(answer.status(), 404);
     eventually("a refusal in the log", async || program.output().contains("GetTask")).await;
     let output = program.output();

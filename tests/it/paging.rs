@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use a2ad::client::Client;
+use a2ad::config::StatementMode;
 use a2ad::contract::v1::{self, TaskState};
 use a2ad::contract::wkt::Timestamp;
 use a2ad::domain::page::KeyRing;
@@ -242,8 +243,11 @@ async fn behind_pgbouncer_a_walk_over_two_servers_meets_every_task_that_stays_on
     let url = postgres::fresh_url().await;
     let through = pgbouncer::through(&url).await;
     // As an operator would have it: statements through the pooler, LISTEN past it.
-    let place = Place { direct: Some(url.as_str().into()), ..Place::new(through.as_str()) };
-    assert_eq!(place.statement_mode, a2ad::config::StatementMode::Typed);
+    let place = Place {
+        direct: Some(url.as_str().into()),
+        statement_mode: StatementMode::Typed,
+        ..Place::new(through.as_str())
+    };
     let start = || TestServer::with(|builder| builder.place(place.clone()).page_token_keys(keys()));
     walks_while_others_write(&[start().await, start().await]).await;
 }
