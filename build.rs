@@ -35,6 +35,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         .build_server(std::env::var_os("CARGO_FEATURE_SERVER").is_some())
         // The client stays generic over its transport.
         .build_transport(false)
+        // An idle stream then costs a third of what it does with the usual one.
+        .codec_path("crate::contract::codec::Codec")
         .bytes(".")
         .btree_map(".")
         .emit_rerun_if_changed(false)

@@ -11,6 +11,9 @@ use crate::contract::v1::{self, TaskState};
 const ARTIFACT: &str = "answer";
 /// The longest that `slow` and `auth` work.
 const SECONDS_MAX: u64 = 3600;
+/// The most that `stream` sends, and the longest between two of its chunks.
+const CHUNKS_MAX: u64 = 10_000;
+const PAUSE_MS_MAX: u64 = 60_000;
 
 /// Echoes, asks, takes its time, fails, rejects, waits for authorization, or replies directly.
 #[derive(Debug, Clone, Copy, Default)]
@@ -38,6 +41,7 @@ impl Agent for Demo {
                 skill("echo", "Echo", "Returns anything else as an artifact.", "hello"),
                 skill("ask", "Ask", "Asks for input and completes on the reply.", "ask which one?"),
                 skill("slow", "Slow", "Appends an artifact chunk each second.", "slow 3"),
+                skill("stream", "Stream", "Appends many chunks, so far apart.", "stream 20 100"),
                 skill("fail", "Fail", "Fails with a reason.", "fail no paper"),
                 skill("reject", "Reject", "Rejects with a reason.", "reject not mine"),
                 skill("auth", "Auth", "Waits for authorization.", "auth 2"),
@@ -57,8 +61,18 @@ impl Agent for Demo {
         match (word, rest.trim()) {
             ("ask", question) => Ok(handle.ask(or(question, "What would you like?")).await?),
             ("slow", seconds) => match number(seconds) {
-                Some(seconds) => slow(handle, &turn, seconds).await,
+                Some(seconds) => stream(handle, &turn, seconds, Duration::from_secs(1)).await,
                 None => how_long(handle, word).await,
+            },
+            ("stream", numbers) => match pieces(numbers) {
+                Some((n, pause)) => stream(handle, &turn, n, pause).await,
+                None => {
+                    let why = format!(
+                        "say how many chunks, up to {CHUNKS_MAX}, and how many milliseconds apart, \
+                         up to {PAUSE_MS_MAX}: stream 20 100"
+                    );
+                    Ok(handle.reject(&why).await?)
+                }
             },
             ("fail", why) => Ok(handle.fail(or(why, "asked to fail")).await?),
             ("reject", why) => Ok(handle.reject(or(why, "asked to reject")).await?),
@@ -113,20 +127,35 @@ async fn finish(handle: &mut TurnHandle, parts: Vec<v1::Part>) -> Result<(), Age
     Ok(handle.complete().await?)
 }
 
-/// One chunk a second. A later attempt goes on with the chunk after the last one stored.
-async fn slow(handle: &mut TurnHandle, turn: &AgentTurn, seconds: u64) -> Result<(), AgentError> {
+/// How many chunks and how far apart: one or two numbers.
+fn pieces(text: &str) -> Option<(u64, Duration)> {
+    let (n, pause) = text.split_once(char::is_whitespace).unwrap_or((text, "0"));
+    let n = n.parse().ok().filter(|n| (1..=CHUNKS_MAX).contains(n))?;
+    let pause = pause.trim().parse().ok().filter(|pause| *pause <= PAUSE_MS_MAX)?;
+    Some((n, Duration::from_millis(pause)))
+}
+
+/// Chunks, one after the other. A later attempt goes on with the chunk after the last one stored.
+async fn stream(
+    handle: &mut TurnHandle,
+    turn: &AgentTurn,
+    chunks: u64,
+    pause: Duration,
+) -> Result<(), AgentError> {
     let known = turn.artifacts.iter().find(|artifact| artifact.artifact_id == ARTIFACT);
     let stored = known.map_or(0, |artifact| artifact.parts.len() as u64);
     handle.working().await?;
-    for n in stored + 1..=seconds {
+    for n in stored + 1..=chunks {
         tokio::select! {
-            () = tokio::time::sleep(Duration::from_secs(1)) => {}
+            biased;
             _ = handle.canceled() => {
                 return Ok(handle.say_status(TaskState::Canceled, "stopped as you asked").await?);
             }
+            () = tokio::time::sleep(pause), if !pause.is_zero() => {}
+            () = std::future::ready(()), if pause.is_zero() => {}
         }
-        let piece = vec![text_part(format!("chunk {n} of {seconds}"))];
-        handle.chunk(artifact(piece), n > 1, n == seconds).await?;
+        let piece = vec![text_part(format!("chunk {n} of {chunks}"))];
+        handle.chunk(artifact(piece), n > 1, n == chunks).await?;
     }
     Ok(handle.complete().await?)
 }

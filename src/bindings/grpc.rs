@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use futures_util::stream::Pending;
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
 use http::HeaderValue;
 use http::header::WWW_AUTHENTICATE;
 use tonic::metadata::MetadataMap;
@@ -17,7 +18,7 @@ use crate::contract::v1::a2a_service_server::{A2aService, A2aServiceServer};
 use crate::contract::wkt::Empty;
 use crate::contract::{A2A_EXTENSIONS, ERROR_DOMAIN, v1};
 use crate::domain::Error;
-use crate::service::{Call, Service};
+use crate::service::{Call, EventStream, Service, Streamed};
 
 /// The service under its gRPC name, behind `door`. A request may have `receive_bytes_max` bytes;
 /// how large an answer may get is the service's own decision.
@@ -89,10 +90,28 @@ impl Grpc {
         }
         Ok(response)
     }
+
+    /// As [`close`](Self::close), for a stream: what ends it midway is told in its trailers.
+    fn stream(
+        &self,
+        operation: &'static str,
+        call: &Call,
+        outcome: Result<EventStream, Error>,
+    ) -> Result<Response<Events>, Status> {
+        let door = self.door.clone();
+        let told = move |item: Result<Streamed, Error>| match item {
+            Ok(item) => Ok(item.response),
+            Err(error) => {
+                log(operation, &error);
+                Err(of_failure(door.failure(&error), MetadataMap::new()))
+            }
+        };
+        self.close(operation, call, outcome.map(|items| items.map(told).boxed()))
+    }
 }
 
-/// What a streaming call answers with once it is accepted; none is yet.
-type Events = Pending<Result<v1::StreamResponse, Status>>;
+/// What a streaming call answers with once it is accepted.
+type Events = BoxStream<'static, Result<v1::StreamResponse, Status>>;
 
 #[tonic::async_trait]
 impl A2aService for Grpc {
@@ -113,7 +132,7 @@ impl A2aService for Grpc {
     ) -> Result<Response<Events>, Status> {
         let (call, message) = open(request)?;
         let outcome = self.service.send_streaming_message(&call, message).await;
-        self.close("SendStreamingMessage", &call, outcome.map(|never| match never {}))
+        self.stream("SendStreamingMessage", &call, outcome)
     }
 
     async fn get_task(
@@ -150,8 +169,8 @@ impl A2aService for Grpc {
         request: Request<v1::SubscribeToTaskRequest>,
     ) -> Result<Response<Events>, Status> {
         let (call, message) = open(request)?;
-        let outcome = self.service.subscribe_to_task(&call, message).await;
-        self.close("SubscribeToTask", &call, outcome.map(|never| match never {}))
+        let outcome = self.service.subscribe_to_task(&call, message, None).await;
+        self.stream("SubscribeToTask", &call, outcome)
     }
 
     async fn create_task_push_notification_config(

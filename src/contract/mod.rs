@@ -1,6 +1,7 @@
 //! The contract: what `proto/` defines, as Rust types and as descriptors, and the names and
 //! numbers that the protocol fixes outside of it.
 
+pub mod codec;
 pub mod fault;
 #[cfg(feature = "server")]
 pub mod json;
@@ -42,6 +43,13 @@ pub const A2A_VERSION: &str = "a2a-version";
 
 /// The header or metadata key that names the extensions in use.
 pub const A2A_EXTENSIONS: &str = "a2a-extensions";
+
+/// The extension by which a stream can be resumed.
+///
+/// A client that names it in `A2A-Extensions` gets
+/// the generation of each event as the `id:` of its server-sent event, and goes on after the one that
+/// it names in `Last-Event-ID` of a SubscribeToTask, without a snapshot, also once the task has ended.
+pub const CURSOR_EXTENSION: &str = "https://a2ad.dev/extensions/cursor/v1";
 
 /// The protocol version spoken here. Patch numbers play no part in it.
 pub const PROTOCOL_VERSION: &str = "1.0";

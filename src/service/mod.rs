@@ -6,16 +6,17 @@
 
 mod cancel;
 mod housekeeping;
+mod log;
 pub mod offers;
 mod read;
 mod runner;
 mod runners;
 mod send;
 mod settings;
+mod stream;
 mod validate;
 mod wait;
 
-use std::convert::Infallible;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,17 +25,20 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::agent::Agent;
-use crate::contract::v1;
 use crate::contract::wkt::Empty;
+use crate::contract::{CURSOR_EXTENSION, v1};
 use crate::domain::page::PageTokens;
 use crate::domain::{Caller, Clock, Error, Scope, Tenant};
 use crate::store::Store;
 
 use cancel::Cancels;
+use log::Logs;
 use offers::{Offers, RequireExtensions};
 use runners::Runners;
+use stream::Gauge;
 
 pub use settings::{Dedupe, Limits, Settings};
+pub use stream::{EventStream, Streamed};
 
 /// Who makes a call, and in which trace.
 #[derive(Debug, Clone)]
@@ -55,6 +59,15 @@ impl Call {
     }
 }
 
+impl Call {
+    /// Whether the caller wants to know where in a task's log each item of a stream stands, and
+    /// may resume there: the extension [`CURSOR_EXTENSION`].
+    #[must_use]
+    pub fn wants_cursor(&self) -> bool {
+        self.extensions.iter().any(|uri| uri == CURSOR_EXTENSION)
+    }
+}
+
 /// The service. Clones are the same service.
 #[derive(Clone)]
 pub struct Service {
@@ -71,6 +84,8 @@ struct Inner {
     settings: Settings,
     runners: Arc<Runners>,
     cancels: Cancels,
+    logs: Logs,
+    streams: Gauge,
     tasks: TaskTracker,
     drain: CancellationToken,
 }
@@ -100,6 +115,8 @@ impl Service {
         housekeeping::start(&store, &settings, &tasks, &drain);
         tasks.close();
         let inner = Inner {
+            logs: Logs::new(Arc::clone(&store)),
+            streams: Gauge::default(),
             store,
             offers,
             input_modes,
@@ -123,6 +140,14 @@ impl Service {
     /// Takes no new work: waiting callers are told to try again, no turn is claimed any more.
     pub fn drain(&self) {
         self.inner.drain.cancel();
+        // Streams wait for nothing but their hints and the time.
+        self.inner.store.hints().wake_all();
+    }
+
+    /// How many streams are open.
+    #[must_use]
+    pub fn open_streams(&self) -> usize {
+        self.inner.streams.read()
     }
 
     /// Waits for turns that run, after [`drain`](Self::drain). When `within` is nearly over, the
@@ -189,32 +214,45 @@ impl Service {
         self.inner.cancel_task(call, request).await
     }
 
-    /// SendStreamingMessage is not offered yet (CAP-04).
+    /// SendStreamingMessage: stores the message, then streams what becomes of it until the task
+    /// has ended or the message's turn, or a later one, asks for input (STR-01 to STR-12). The
+    /// stream is returned once its first item is known: errors come before it (SUB-10).
     ///
     /// # Errors
-    /// Always [`Error::Unsupported`].
+    /// As [`send_message`](Self::send_message); [`Error::Unsupported`] if the card does not offer
+    /// streaming. As an item of the stream: [`Error::ShuttingDown`], and [`Error::Unavailable`] if
+    /// the store does not answer for long.
     pub async fn send_streaming_message(
         &self,
         call: &Call,
-        _request: v1::SendMessageRequest,
-    ) -> Result<Infallible, Error> {
+        request: v1::SendMessageRequest,
+    ) -> Result<EventStream, Error> {
         self.inner.offers.streaming()?;
         self.inner.offers.required_extensions(call)?;
-        Err(no_streaming())
+        self.inner.send_streaming_message(call, request).await
     }
 
-    /// SubscribeToTask is not offered yet (CAP-04).
+    /// SubscribeToTask: streams a task as it is and all that happens to it until it has ended
+    /// (SUB-01 to SUB-11).
+    ///
+    /// For a call that [wants cursors](Call::wants_cursor), `after` is the generation of the last
+    /// item that it got: then there is no first task, only the events after that one, and a task
+    /// that has ended is no error. For other calls it counts for nothing.
     ///
     /// # Errors
-    /// Always [`Error::Unsupported`].
+    /// [`Error::TaskNotFound`] for every task that is not the caller's; [`Error::Unsupported`] for
+    /// one that has ended, and if the card does not offer streaming; [`Error::Invalid`] for a
+    /// cursor that the task does not have. As an item of the stream, as of
+    /// [`send_streaming_message`](Self::send_streaming_message).
     pub async fn subscribe_to_task(
         &self,
         call: &Call,
-        _request: v1::SubscribeToTaskRequest,
-    ) -> Result<Infallible, Error> {
+        request: v1::SubscribeToTaskRequest,
+        after: Option<i64>,
+    ) -> Result<EventStream, Error> {
         self.inner.offers.streaming()?;
         self.inner.may_leave_out_extensions(call)?;
-        Err(no_streaming())
+        self.inner.subscribe_to_task(call, request, after).await
     }
 
     /// Webhooks are not offered yet (CAP-02).
@@ -289,10 +327,6 @@ impl Service {
         Inner::scope(call, &request.tenant)?;
         Ok(card)
     }
-}
-
-fn no_streaming() -> Error {
-    Error::Unsupported("streaming is not supported; the agent card says so".to_owned())
 }
 
 impl Inner {

@@ -4,19 +4,27 @@
 //! whether or not the server could. One that it claims and the server does not have is denied: a
 //! card that is served never lies.
 
-use crate::contract::v1;
+use crate::contract::{CURSOR_EXTENSION, v1};
 use crate::domain::Error;
 use crate::service::Call;
 
 /// Whether this server streams.
-pub const STREAMING: bool = false;
+pub const STREAMING: bool = true;
 /// Whether this server calls webhooks.
 pub const PUSH_NOTIFICATIONS: bool = false;
 
 /// The extensions that this server itself has, beside those of an agent's card.
 #[must_use]
 pub fn own_extensions() -> Vec<v1::AgentExtension> {
-    Vec::new()
+    vec![v1::AgentExtension {
+        uri: CURSOR_EXTENSION.to_owned(),
+        description:
+            "Server-sent events carry ids; a subscription with Last-Event-ID goes on after \
+                      the event of that id, without a first task, also once the task has ended."
+                .to_owned(),
+        required: false,
+        params: None,
+    }]
 }
 
 /// Which calls must name the extensions that the card requires (AMB-11).

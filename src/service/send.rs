@@ -25,12 +25,37 @@ pub(super) struct Arrived {
     pub(super) first_change: Option<(TaskHint, OwnedNotified)>,
 }
 
+/// A message that was taken in, and how its sender wants to hear of it.
+pub(super) struct Sent {
+    pub(super) scope: Scope,
+    pub(super) arrived: Arrived,
+    /// The most messages of history.
+    pub(super) history: u32,
+    /// Whether the sender waits for nothing.
+    pub(super) at_once: bool,
+}
+
 impl Inner {
     pub(super) async fn send_message(
         self: &Arc<Self>,
         call: &Call,
-        mut request: v1::SendMessageRequest,
+        request: v1::SendMessageRequest,
     ) -> Result<v1::SendMessageResponse, Error> {
+        let Sent { scope, arrived, history, at_once } = self.take_in(call, request).await?;
+        let record = if at_once {
+            self.as_it_is(&scope, &arrived, history).await?
+        } else {
+            self.settled_in_time(&scope, arrived, history).await?
+        };
+        self.answer(record)
+    }
+
+    /// Checks and stores what a sender wants.
+    pub(super) async fn take_in(
+        self: &Arc<Self>,
+        call: &Call,
+        mut request: v1::SendMessageRequest,
+    ) -> Result<Sent, Error> {
         let tenant = std::mem::take(&mut request.tenant);
         let metadata = request.metadata.clone();
         let send = validate::send(request, &self.input_modes, &self.settings)?;
@@ -64,12 +89,7 @@ impl Inner {
         // As one, so that no lease is left lying when the caller leaves in between.
         let (this, owned) = (Arc::clone(self), scope.clone());
         let arrived = self.to_its_end(async move { this.accept(&owned, accept).await }).await?;
-        let record = if send.at_once {
-            self.as_it_is(&scope, &arrived, send.history).await?
-        } else {
-            self.settled_in_time(&scope, arrived, send.history).await?
-        };
-        self.answer(record)
+        Ok(Sent { scope, arrived, history: send.history, at_once: send.at_once })
     }
 
     /// Stores the message; a free runner of this server gets the turn in the same commit.

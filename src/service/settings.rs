@@ -71,6 +71,11 @@ pub struct Settings {
     pub show_after: Duration,
     /// How often is looked for changes of which no hint came.
     pub poll: Duration,
+    /// How often streams look for events of which no hint came, within a quarter of it; once for
+    /// all streams of one task.
+    pub stream_poll: Duration,
+    /// How long a stream outlasts a store that does not answer, before it ends as unavailable.
+    pub stream_patience: Duration,
     /// Messages of history in answers other than listings when none are asked for.
     pub history_default: u32,
     /// Messages of history in listings when none are asked for.
@@ -102,6 +107,8 @@ impl Default for Settings {
             runners: 64,
             show_after: Duration::from_secs(1),
             poll: Duration::from_secs(1),
+            stream_poll: Duration::from_secs(15),
+            stream_patience: Duration::from_secs(10),
             history_default: 100,
             list_history_default: 0,
             require_extensions: RequireExtensions::Sends,

@@ -19,19 +19,19 @@ const HOPEFUL_READS: u32 = 2;
 
 /// Shows a task when its time has come, also if nobody waits for it any more: a caller that
 /// leaves, or is sent away, may look for its task.
-struct Showing {
+pub(super) struct Showing {
     store: Arc<dyn Store>,
     scope: Scope,
     task: TaskId,
     tasks: TaskTracker,
     drain: CancellationToken,
     /// When, as long as that is open.
-    at: Option<Instant>,
+    pub(super) at: Option<Instant>,
 }
 
 impl Showing {
     /// Shows the task if its time has come.
-    async fn look(&mut self) -> Result<(), Error> {
+    pub(super) async fn look(&mut self) -> Result<(), Error> {
         if self.at.is_some_and(|at| at <= Instant::now()) {
             self.store.show(&self.scope, self.task).await?;
             self.at = None;
@@ -120,7 +120,7 @@ impl Inner {
         self.whole(scope, task, history).await?.ok_or(Error::TaskNotFound)
     }
 
-    fn showing(&self, scope: &Scope, task: TaskId) -> Showing {
+    pub(super) fn showing(&self, scope: &Scope, task: TaskId) -> Showing {
         Showing {
             store: Arc::clone(&self.store),
             scope: scope.clone(),
@@ -132,7 +132,7 @@ impl Inner {
     }
 
     /// Waits for a change, for `until`, or for the time to look anyway: a hint can be lost.
-    async fn change(
+    pub(super) async fn change(
         &self,
         changed: impl Future<Output = ()>,
         until: Option<Instant>,

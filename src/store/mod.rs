@@ -87,7 +87,8 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     async fn tasks_page(&self, scope: &Scope, query: &PageQuery) -> Result<Page, Error>;
 
     /// At most `limit` events of a shown task with a generation above `after`, in order; `None`
-    /// if this scope has no such task.
+    /// if this scope has no such task. Fewer, but one at least, once they have more than
+    /// [`EVENTS_BYTES`].
     async fn events_after(
         &self,
         scope: &Scope,
@@ -133,6 +134,9 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Stops background work of the store and waits for writes under way.
     async fn close(&self);
 }
+
+/// How many bytes of events are enough for one read of a log.
+pub const EVENTS_BYTES: u32 = 512 << 10;
 
 /// How long a turn rests after its `n`th interruption: nothing the first time, then doubling
 /// from 200 ms to 30 s.

@@ -43,6 +43,7 @@ mod settings;
 mod signing;
 mod sqlite;
 mod store;
+mod streams;
 mod support;
 mod tasks;
 mod tokens;

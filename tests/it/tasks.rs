@@ -455,19 +455,14 @@ async fn what_is_not_offered_is_said_before_anything_is_looked_up() {
     };
     let sent = service.send_message(&call, request.clone()).await;
     assert!(matches!(sent, Err(Error::PushNotSupported)));
-    let subscribe = v1::SubscribeToTaskRequest { id: unknown(), ..Default::default() };
-    assert!(matches!(
-        service.subscribe_to_task(&call, subscribe).await,
-        Err(Error::Unsupported(_))
-    ));
     let streamed = service.send_streaming_message(&call, request).await;
-    assert!(matches!(streamed, Err(Error::Unsupported(_))));
+    assert!(matches!(streamed, Err(Error::PushNotSupported)));
     let created = service.create_task_push_notification_config(&call, webhook).await;
     assert!(matches!(created, Err(Error::PushNotSupported)));
     let card = service.get_extended_agent_card(&call, v1::GetExtendedAgentCardRequest::default());
     assert!(matches!(card.await, Err(Error::Unsupported(_))));
     let capabilities = service.offers().card().capabilities.clone().unwrap();
-    assert_eq!(capabilities.streaming, Some(false));
+    assert_eq!(capabilities.streaming, Some(true));
     assert_eq!(capabilities.push_notifications, Some(false));
 }
 
@@ -482,6 +477,10 @@ async fn the_demo_agent_does_what_its_first_word_says() {
         ("reject not mine", TaskState::Rejected, "not mine", None),
         ("auth 60", TaskState::AuthRequired, "", None),
         ("slow 0", TaskState::Completed, "", None),
+        ("stream", TaskState::Rejected, "stream 20 100", None),
+        ("stream 3", TaskState::Completed, "", Some("chunk 1 of 3chunk 2 of 3chunk 3 of 3")),
+        ("stream 1 1", TaskState::Completed, "", Some("chunk 1 of 1")),
+        ("stream 10001", TaskState::Rejected, "up to 10000", None),
     ] {
         let task = bench.sends(&anybody(), bench.message(words)).task().await;
         assert_eq!(state(&task), ends, "{words}");

@@ -168,11 +168,9 @@ async fn run(
         Operation::GetTask => wire::write(&service.get_task(call, input.read()?).await?)?,
         Operation::ListTasks => wire::write(&service.list_tasks(call, input.read()?).await?)?,
         Operation::CancelTask => wire::write(&service.cancel_task(call, input.read()?).await?)?,
-        Operation::SendStreamingMessage => {
-            match service.send_streaming_message(call, input.read()?).await? {}
-        }
-        Operation::SubscribeToTask => {
-            match service.subscribe_to_task(call, input.read()?).await? {}
+        Operation::SendStreamingMessage | Operation::SubscribeToTask => {
+            let text = "streaming is not supported over JSON; use the gRPC interface";
+            return Err(Error::Unsupported(text.to_owned()).into());
         }
         Operation::CreatePushConfig => {
             let request = input.read()?;

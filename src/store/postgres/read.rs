@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use crate::contract::v1;
 use crate::domain::{Error, Scope, TaskId};
+use crate::store::EVENTS_BYTES;
 use crate::store::codec::{self, Head, Tail};
 use crate::store::postgres::Inner;
 use crate::store::postgres::names::ScopeKey;
@@ -31,13 +32,21 @@ select t.id, t.context_id, t.state, t.status_at, t.status_message, t.metadata, t
 from tasks t
 where t.tenant = $1 and t.owner = $2 and t.id = $3 and (t.shown or $4)";
 
+/// The lengths are read from the rows' headers, so what is not sent is not unpacked.
 const EVENTS: &str = "-- events_after
 select t.context_id, e.generation, e.turn, e.at, e.body
 from tasks t
 left join lateral (
-  select generation, turn, at, body from task_events
-  where tenant = t.tenant and task_id = t.id and generation > $4
-  order by generation limit $5
+  select generation, turn, at, body from (
+    select x.*, sum(octet_length(body)) over (order by generation) - octet_length(body) as before
+    from (
+      select generation, turn, at, body from task_events
+      where tenant = t.tenant and task_id = t.id and generation > $4
+      order by generation limit $5
+    ) x
+  ) y
+  where before <= $6
+  order by generation
 ) e on true
 where t.tenant = $1 and t.owner = $2 and t.id = $3 and t.shown";
 
@@ -112,7 +121,8 @@ pub(super) async fn events_after(
         .with(key.owner)
         .with(id)
         .with(after)
-        .with(i64::from(limit));
+        .with(i64::from(limit))
+        .with(i64::from(EVENTS_BYTES));
     let rows = inner.db.run(&call).await?;
     if rows.is_empty() {
         return Ok(None);

@@ -4,6 +4,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::contract::v1;
 use crate::domain::{Error, TaskId};
+use crate::store::EVENTS_BYTES;
 use crate::store::change::join_artifact;
 use crate::store::codec::{self, Head, Tail};
 use crate::store::sqlite::ScopeKey;
@@ -128,9 +129,13 @@ pub(super) fn events(
          where tenant = ?1 and task_id = ?2 and generation > ?3 order by generation limit ?4",
     )?;
     let mut rows = find.query(params![key.tenant, task.uuid(), after, limit])?;
-    let mut events = Vec::new();
+    let (mut events, mut bytes) = (Vec::new(), 0);
     while let Some(row) = rows.next()? {
+        if bytes > EVENTS_BYTES as usize {
+            break;
+        }
         let body: Vec<u8> = row.get(3)?;
+        bytes += body.len();
         events.push(codec::event(&id, &context, row.get(0)?, row.get(1)?, row.get(2)?, &body)?);
     }
     Ok(Some(events))

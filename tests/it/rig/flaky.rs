@@ -23,6 +23,7 @@ pub(crate) struct Flaky {
     failure: Mutex<Option<fn() -> Error>>,
     /// How many messages were accepted, outcomes reported and tasks read.
     calls: [AtomicU32; 3],
+    log_reads: AtomicU32,
 }
 
 impl Flaky {
@@ -35,6 +36,7 @@ impl Flaky {
             losing: AtomicBool::default(),
             failure: Mutex::default(),
             calls: Default::default(),
+            log_reads: AtomicU32::default(),
         })
     }
 
@@ -56,6 +58,11 @@ impl Flaky {
     /// How many messages were accepted, outcomes reported and tasks read, one by one.
     pub(crate) fn calls(&self) -> [u32; 3] {
         [0, 1, 2].map(|n: usize| self.calls[n].load(Ordering::SeqCst))
+    }
+
+    /// How often a task's log was read.
+    pub(crate) fn log_reads(&self) -> u32 {
+        self.log_reads.load(Ordering::SeqCst)
     }
 
     fn count(&self, n: usize) {
@@ -136,6 +143,7 @@ impl Store for Flaky {
         after: i64,
         limit: u32,
     ) -> Result<Option<Vec<Event>>, Error> {
+        self.log_reads.fetch_add(1, Ordering::SeqCst);
         self.store()?.events_after(scope, task, after, limit).await
     }
 
