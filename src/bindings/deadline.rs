@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream;
 use http::HeaderMap;
+use tokio::time::{Instant, timeout_at};
 
-use crate::domain::Violation;
+use crate::domain::{Error, Violation};
+use crate::service::EventStream;
 
 /// What is wrong with a deadline that cannot be read.
 const WRONG: &str = "must be one to eight digits and a unit of H, M, S, m, u or n";
@@ -17,6 +21,20 @@ const WRONG: &str = "must be one to eight digits and a unit of H, M, S, m, u or 
 pub fn deadline(headers: &HeaderMap) -> Result<Option<Duration>, Violation> {
     let Some(value) = headers.get("grpc-timeout") else { return Ok(None) };
     parse(value.as_bytes()).map(Some).ok_or_else(|| Violation::new("grpc-timeout", WRONG))
+}
+
+/// `events` until `deadline`, which is the last of them if it passes (GRPC-09).
+pub(super) fn until(events: EventStream, deadline: Option<Instant>) -> EventStream {
+    let Some(deadline) = deadline else { return events };
+    stream::unfold(Some(events), move |events| async move {
+        let mut events = events?;
+        match timeout_at(deadline, events.next()).await {
+            Ok(Some(item)) => Some((item, Some(events))),
+            Ok(None) => None,
+            Err(_late) => Some((Err(Error::DeadlineExceeded), None)),
+        }
+    })
+    .boxed()
 }
 
 fn parse(text: &[u8]) -> Option<Duration> {

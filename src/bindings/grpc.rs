@@ -6,13 +6,14 @@ use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use http::HeaderValue;
 use http::header::WWW_AUTHENTICATE;
+use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::{Code, Request, Response, Status};
 use tonic_types::{BadRequest, ErrorDetail, ErrorInfo, FieldViolation, RetryInfo, StatusExt};
 
-use crate::bindings::{Door, Failure, log};
+use crate::bindings::{Door, Failure, deadline, log, until};
 use crate::contract::fault::{self, Fault};
 use crate::contract::v1::a2a_service_server::{A2aService, A2aServiceServer};
 use crate::contract::wkt::Empty;
@@ -72,6 +73,12 @@ fn open<T>(request: Request<T>) -> Result<(Call, T), Status> {
     Ok((call, message))
 }
 
+/// When the time of a call is over; one that cannot be read was refused before.
+fn deadline_of<T>(request: &Request<T>) -> Option<Instant> {
+    let within = deadline(request.metadata().as_ref()).ok().flatten()?;
+    Instant::now().checked_add(within)
+}
+
 impl Grpc {
     /// The outcome of `operation`, told in gRPC, with the extensions that `call` activated.
     fn close<T>(
@@ -96,6 +103,7 @@ impl Grpc {
         &self,
         operation: &'static str,
         call: &Call,
+        deadline: Option<Instant>,
         outcome: Result<EventStream, Error>,
     ) -> Result<Response<Events>, Status> {
         let door = self.door.clone();
@@ -106,7 +114,7 @@ impl Grpc {
                 Err(of_failure(door.failure(&error), MetadataMap::new()))
             }
         };
-        self.close(operation, call, outcome.map(|items| items.map(told).boxed()))
+        self.close(operation, call, outcome.map(|items| until(items, deadline).map(told).boxed()))
     }
 }
 
@@ -130,9 +138,10 @@ impl A2aService for Grpc {
         &self,
         request: Request<v1::SendMessageRequest>,
     ) -> Result<Response<Events>, Status> {
+        let deadline = deadline_of(&request);
         let (call, message) = open(request)?;
         let outcome = self.service.send_streaming_message(&call, message).await;
-        self.stream("SendStreamingMessage", &call, outcome)
+        self.stream("SendStreamingMessage", &call, deadline, outcome)
     }
 
     async fn get_task(
@@ -168,9 +177,10 @@ impl A2aService for Grpc {
         &self,
         request: Request<v1::SubscribeToTaskRequest>,
     ) -> Result<Response<Events>, Status> {
+        let deadline = deadline_of(&request);
         let (call, message) = open(request)?;
         let outcome = self.service.subscribe_to_task(&call, message, None).await;
-        self.stream("SubscribeToTask", &call, outcome)
+        self.stream("SubscribeToTask", &call, deadline, outcome)
     }
 
     async fn create_task_push_notification_config(
@@ -236,6 +246,12 @@ fn refusal(error: &Error, door: &Door) -> Status {
         metadata = MetadataMap::from_headers(headers);
     }
     of_failure(failure, metadata)
+}
+
+/// `failure` as a gRPC status.
+#[must_use]
+pub fn status_of_failure(failure: Failure) -> Status {
+    of_failure(failure, MetadataMap::new())
 }
 
 /// A status for a row of the protocol's table that no [`Error`] stands for, in other words.

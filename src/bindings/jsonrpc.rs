@@ -8,12 +8,13 @@ use http::{Method, StatusCode};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use crate::bindings::json::sse::{self, Event, Say};
 use crate::bindings::json::{
-    Answer, Input, Json, Source, allow, jsonrpc_error, media, options, read_body, rest_error,
-    with_extensions,
+    Answer, Input, Json, Source, Terms, allow, jsonrpc_error, media, options, read_body,
+    rest_error, with_extensions, write,
 };
 use crate::bindings::operation::Operation;
-use crate::bindings::{Failure, Misfit, Refusal, deadline};
+use crate::bindings::{Failure, Misfit, Refusal};
 use crate::contract::fault;
 use crate::domain::Error;
 
@@ -50,8 +51,8 @@ pub(super) async fn answer(json: &Json, request: Request) -> Response {
         Err(misfit) => return refuse(json, &asked, "read", misfit.into()),
     };
     let answered = match asked.input() {
-        Ok(input) => match deadline(&parts.headers) {
-            Ok(within) => json.call(operation, &call, input, within).await,
+        Ok(input) => match Terms::new(&parts.headers, &call) {
+            Ok(terms) => json.call(operation, &call, input, terms).await,
             Err(violation) => Err(Error::from(violation).into()),
         },
         Err(error) => Err(error.into()),
@@ -62,6 +63,10 @@ pub(super) async fn answer(json: &Json, request: Request) -> Response {
         Ok(Answer::Whole(result)) => {
             let id = asked.id.unwrap_or(NO_ID);
             json.respond(200, media::JSON, envelope(id, "result", &result), None)
+        }
+        Ok(Answer::Events(events)) => {
+            let id = asked.id.unwrap_or(NO_ID).to_owned();
+            sse::answer(events, say(json.clone(), id, operation.name(), call.wants_cursor()))
         }
     };
     with_extensions(response, &call)
@@ -177,6 +182,21 @@ fn envelope(id: &str, member: &str, json: &[u8]) -> Vec<u8> {
         body.extend_from_slice(part);
     }
     body
+}
+
+/// Each event is a whole response (JRPC-06), and so is an error, without a name (SSE-04).
+fn say(json: Json, id: String, operation: &'static str, cursor: bool) -> Say {
+    Box::new(move |item| {
+        let written = item.and_then(|item| Ok((item.generation, write(&item.response)?)));
+        let (place, data) = match written {
+            Ok((place, data)) => (Some(place), envelope(&id, "result", &data)),
+            Err(error) => {
+                let error = jsonrpc_error(&json.failure(operation, error)).to_string();
+                (None, envelope(&id, "error", error.as_bytes()))
+            }
+        };
+        Event { name: None, id: place.filter(|_| cursor), data }
+    })
 }
 
 /// The answer to a notification (JRPC-11).

@@ -23,6 +23,7 @@ use crate::domain::Error;
 use crate::service::Call;
 
 pub use deadline::deadline;
+use deadline::until;
 pub use failure::{Failure, log};
 use failure::{Misfit, Refusal};
 

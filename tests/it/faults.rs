@@ -12,7 +12,7 @@ use tonic_types::{ErrorDetail, StatusExt};
 use crate::rig::{ANN, BOB, TestServer, send, task_of, two_callers};
 
 /// One of each kind.
-fn every() -> Vec<Error> {
+pub(crate) fn every() -> Vec<Error> {
     let text = |text: &str| text.to_owned();
     vec![
         Error::TaskNotFound,

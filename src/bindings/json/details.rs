@@ -9,7 +9,7 @@ const TYPES: &str = "type.googleapis.com/google.rpc.";
 
 /// `google.rpc` details, `ErrorInfo` first: some clients read no further (ERR-02, ERR-05). The
 /// same as on gRPC, in the same order.
-pub(crate) fn details(failure: &Failure) -> Vec<Value> {
+fn details(failure: &Failure) -> Vec<Value> {
     let mut details = Vec::new();
     if let Some(reason) = failure.fault.reason {
         let mut info = json!({
@@ -42,7 +42,8 @@ pub(crate) fn details(failure: &Failure) -> Vec<Value> {
 }
 
 /// The error object of a JSON-RPC response, which has no other members (JRPC-08).
-pub(crate) fn jsonrpc(failure: &Failure) -> Value {
+#[must_use]
+pub fn jsonrpc(failure: &Failure) -> Value {
     let mut error = json!({"code": failure.fault.jsonrpc, "message": failure.text});
     let details = details(failure);
     if !details.is_empty() {
@@ -52,7 +53,8 @@ pub(crate) fn jsonrpc(failure: &Failure) -> Value {
 }
 
 /// The body of an HTTP+JSON error: `google.rpc.Status` inside of `error`.
-pub(crate) fn rest(failure: &Failure) -> Value {
+#[must_use]
+pub fn rest(failure: &Failure) -> Value {
     let mut error = json!({
         "code": failure.fault.http,
         "status": failure.fault.status_name(),

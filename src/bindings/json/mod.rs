@@ -4,6 +4,7 @@ mod body;
 mod details;
 mod input;
 pub(crate) mod media;
+pub(crate) mod sse;
 mod wire;
 
 use std::any::Any;
@@ -16,18 +17,20 @@ use axum::extract::Request;
 use axum::response::Response;
 use futures_util::FutureExt as _;
 use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use tokio::time::Instant;
 
 use crate::bindings::operation::Operation;
-use crate::bindings::{Door, Failure, Misfit, Refusal, jsonrpc, log, rest};
+use crate::bindings::{Door, Failure, Misfit, Refusal, deadline, jsonrpc, log, rest, until};
 use crate::contract::{A2A_EXTENSIONS, fault};
-use crate::domain::Error;
-use crate::service::{Call, Service};
+use crate::domain::{Error, Violation};
+use crate::service::{Call, EventStream, Service};
 
 pub use body::Limits;
 pub(super) use body::read as read_body;
-pub(super) use details::{jsonrpc as jsonrpc_error, rest as rest_error};
+pub use details::{jsonrpc as jsonrpc_error, rest as rest_error};
 pub(super) use input::{Input, Source};
+pub(super) use wire::write;
 
 /// JSON-RPC at `/` and HTTP+JSON everywhere else.
 #[derive(Clone)]
@@ -47,7 +50,35 @@ impl fmt::Debug for Json {
 pub(super) enum Answer {
     /// One message, as JSON.
     Whole(Vec<u8>),
+    /// One after the other.
+    Events(EventStream),
 }
+
+/// What headers say of a call, beside who makes it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Terms {
+    within: Option<Duration>,
+    /// The last event that the caller has of a stream.
+    after: Option<i64>,
+}
+
+impl Terms {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// A header cannot be read.
+    pub(super) fn new(headers: &HeaderMap, call: &Call) -> Result<Self, Violation> {
+        let id = headers.get(LAST_EVENT_ID).filter(|_| call.wants_cursor());
+        let after = id.map(|id| id.to_str().ok().and_then(|id| id.parse().ok()));
+        if let Some(None) = after {
+            let problem = "must be the id of an event of this task";
+            return Err(Violation::new("last-event-id", problem));
+        }
+        Ok(Self { within: deadline(headers)?, after: after.flatten() })
+    }
+}
+
+const LAST_EVENT_ID: &str = "last-event-id";
 
 impl Json {
     /// The bindings in front of `service`, behind `door`.
@@ -71,19 +102,23 @@ impl Json {
         operation: Operation,
         call: &Call,
         input: Input<'_>,
-        within: Option<Duration>,
+        terms: Terms,
     ) -> Result<Answer, Refusal> {
-        let answer = AssertUnwindSafe(run(&self.service, operation, call, input)).catch_unwind();
-        let answer = match within {
+        let deadline = terms.within.and_then(|within| Instant::now().checked_add(within));
+        let answer = run(&self.service, operation, call, input, terms);
+        let answer = AssertUnwindSafe(answer).catch_unwind();
+        let answer = match deadline {
             None => answer.await,
-            Some(within) => match tokio::time::timeout(within, answer).await {
+            Some(deadline) => match tokio::time::timeout_at(deadline, answer).await {
                 Ok(answer) => answer,
                 Err(_) => return Err(Error::DeadlineExceeded.into()),
             },
         };
-        answer.unwrap_or_else(|panic| {
-            Err(Error::internal(format!("panic: {}", words_of(&*panic))).into())
-        })
+        match answer {
+            Ok(Ok(Answer::Events(events))) => Ok(Answer::Events(until(events, deadline))),
+            Ok(answer) => answer,
+            Err(panic) => Err(Error::internal(format!("panic: {}", words_of(&*panic))).into()),
+        }
     }
 
     /// What callers read of a refusal, after it was logged.
@@ -162,34 +197,40 @@ async fn run(
     operation: Operation,
     call: &Call,
     input: Input<'_>,
+    terms: Terms,
 ) -> Result<Answer, Refusal> {
     let json = match operation {
-        Operation::SendMessage => wire::write(&service.send_message(call, input.read()?).await?)?,
-        Operation::GetTask => wire::write(&service.get_task(call, input.read()?).await?)?,
-        Operation::ListTasks => wire::write(&service.list_tasks(call, input.read()?).await?)?,
-        Operation::CancelTask => wire::write(&service.cancel_task(call, input.read()?).await?)?,
-        Operation::SendStreamingMessage | Operation::SubscribeToTask => {
-            let text = "streaming is not supported over JSON; use the gRPC interface";
-            return Err(Error::Unsupported(text.to_owned()).into());
+        Operation::SendMessage => write(&service.send_message(call, input.read()?).await?)?,
+        Operation::GetTask => write(&service.get_task(call, input.read()?).await?)?,
+        Operation::ListTasks => write(&service.list_tasks(call, input.read()?).await?)?,
+        Operation::CancelTask => write(&service.cancel_task(call, input.read()?).await?)?,
+        Operation::SendStreamingMessage => {
+            let events = service.send_streaming_message(call, input.read()?).await?;
+            return Ok(Answer::Events(events));
+        }
+        Operation::SubscribeToTask => {
+            let request = input.read()?;
+            let events = service.subscribe_to_task(call, request, terms.after).await?;
+            return Ok(Answer::Events(events));
         }
         Operation::CreatePushConfig => {
             let request = input.read()?;
-            wire::write(&service.create_task_push_notification_config(call, request).await?)?
+            write(&service.create_task_push_notification_config(call, request).await?)?
         }
         Operation::GetPushConfig => {
             let request = input.read()?;
-            wire::write(&service.get_task_push_notification_config(call, request).await?)?
+            write(&service.get_task_push_notification_config(call, request).await?)?
         }
         Operation::ListPushConfigs => {
             let request = input.read()?;
-            wire::write(&service.list_task_push_notification_configs(call, request).await?)?
+            write(&service.list_task_push_notification_configs(call, request).await?)?
         }
         Operation::DeletePushConfig => {
             let request = input.read()?;
-            wire::write(&service.delete_task_push_notification_config(call, request).await?)?
+            write(&service.delete_task_push_notification_config(call, request).await?)?
         }
         Operation::GetExtendedAgentCard => {
-            wire::write(&service.get_extended_agent_card(call, input.read()?).await?)?
+            write(&service.get_extended_agent_card(call, input.read()?).await?)?
         }
     };
     Ok(Answer::Whole(json))

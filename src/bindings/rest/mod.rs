@@ -12,11 +12,13 @@ use http::{HeaderValue, Method};
 use serde_json::Value;
 
 use crate::bindings::json::media::{self, Wanted};
+use crate::bindings::json::sse::{self, Event, Say};
 use crate::bindings::json::{
-    Answer, Input, Json, Source, allow, options, read_body, rest_error, with_extensions,
+    Answer, Input, Json, Source, Terms, allow, options, read_body, rest_error, with_extensions,
+    write,
 };
 use crate::bindings::rest::route::{Found, Target, find};
-use crate::bindings::{Failure, Refusal, deadline};
+use crate::bindings::{Failure, Refusal};
 use crate::contract::fault;
 use crate::domain::Error;
 use crate::service::Call;
@@ -39,6 +41,9 @@ pub(super) async fn answer(json: &Json, request: Request) -> Response {
     };
     let response = match ask(json, &parts, body, &call, target).await {
         Ok(Answer::Whole(body)) => json.respond(200, wanted(&parts).answer(), body, None),
+        Ok(Answer::Events(events)) => {
+            sse::answer(events, say(json.clone(), name, call.wants_cursor()))
+        }
         Err(refusal) => return fail(json, &parts, &json.failure(name, refusal)),
     };
     let response = varied(with_extensions(response, &call));
@@ -54,13 +59,13 @@ async fn ask(
     target: Target,
 ) -> Result<Answer, Refusal> {
     let Target { operation, mut fields, has_body } = target;
-    let within = deadline(&parts.headers).map_err(Error::from)?;
+    let terms = Terms::new(&parts.headers, call).map_err(Error::from)?;
     let kind = operation.input().ok_or_else(|| Error::internal("an operation has no input"))?;
     let mut object =
         query::read(parts.uri.query().unwrap_or_default(), &kind).map_err(Error::Invalid)?;
     if !has_body {
         let input = Input { source: Source::Object(object), fields };
-        return json.call(operation, call, input, within).await;
+        return json.call(operation, call, input, terms).await;
     }
     // Beside a body, a query says the tenant and nothing else.
     if let Some(Value::String(tenant)) = object.remove("tenant") {
@@ -71,7 +76,22 @@ async fn ask(
         media::of_body(&parts.headers)?;
     }
     let input = Input { source: Source::Body(&body), fields };
-    json.call(operation, call, input, within).await
+    json.call(operation, call, input, terms).await
+}
+
+/// Each event is a bare message (REST-11); an error has a name, which is what some clients look
+/// at (SSE-04).
+fn say(json: Json, operation: &'static str, cursor: bool) -> Say {
+    Box::new(move |item| {
+        let written = item.and_then(|item| Ok((item.generation, write(&item.response)?)));
+        match written {
+            Ok((place, data)) => Event { name: None, id: cursor.then_some(place), data },
+            Err(error) => {
+                let error = rest_error(&json.failure(operation, error)).to_string();
+                Event { name: Some("error"), id: None, data: error.into_bytes() }
+            }
+        }
+    })
 }
 
 /// A path that is known, and a method that it does not take.

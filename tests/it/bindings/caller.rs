@@ -92,7 +92,7 @@ impl Told {
         })
     }
 
-    fn of_status(status: &Status) -> Self {
+    pub(crate) fn of_status(status: &Status) -> Self {
         let details = status.check_error_details_vec().unwrap().into_iter().map(detail);
         let details = Value::Array(details.collect());
         let common = (status.message().to_owned(), details);

@@ -314,7 +314,7 @@ async fn every_failure_of_an_operation_is_told_alike() {
 }
 
 /// What a conversation looks like when ids and times are not looked at.
-fn shape(answer: &impl serde::Serialize) -> String {
+pub(crate) fn shape(answer: &impl serde::Serialize) -> String {
     fn walk(json: &mut Value, ids: &mut Vec<String>) {
         match json {
             Value::Object(members) => {

@@ -1,9 +1,14 @@
 //! The bindings that speak JSON, and what all bindings have in common.
 
 mod caller;
+mod cuts;
+mod errors;
+mod events;
+mod follow;
 mod jsonrpc;
 mod matrix;
 mod rest;
+mod web;
 
 use std::net::SocketAddr;
 
@@ -48,4 +53,18 @@ fn message(text: &str) -> Value {
 
 fn uuid() -> String {
     uuid::Uuid::new_v4().to_string()
+}
+
+/// A task that waits for input.
+async fn asked(server: SocketAddr) -> String {
+    let body = json!({"message": message("ask me")}).to_string();
+    let sent = parsed(&rest(server, "POST", "/message:send", &body).await);
+    sent["task"]["id"].as_str().unwrap().to_owned()
+}
+
+async fn answer(server: SocketAddr, task: &str) {
+    let mut message = message("the red one");
+    message["taskId"] = task.into();
+    let body = json!({ "message": message }).to_string();
+    assert_eq!(rest(server, "POST", "/message:send", &body).await.status(), 200);
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod flaky;
 pub(crate) mod raw;
+pub(crate) mod sse;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -44,6 +45,11 @@ impl TestServer {
     /// As [`start`](Self::start), but for what `change` does to it.
     pub(crate) async fn with(change: impl FnOnce(Builder) -> Builder) -> Self {
         Self { server: change(Server::builder(Demo)).start().await.unwrap() }
+    }
+
+    /// The server that this builder makes.
+    pub(crate) async fn of(builder: Builder) -> Self {
+        Self { server: builder.start().await.unwrap() }
     }
 
     /// Where it listens.
