@@ -16,9 +16,9 @@ lint:
 fmt:
 	cargo fmt
 
-torture: ## the long forms: many more rounds, seeds and tasks
+torture: ## the long forms, for half an hour on two cores; a failure prints its A2AD_SEED
 	.ci/setup
-	A2AD_TORTURE=1 cargo test --test it
+	A2AD_TORTURE=1 cargo test --test it -- $(TORTURE)
 
 bench: ## what it costs beside the limit; about five minutes
 	cargo bench --bench load -- run

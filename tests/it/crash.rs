@@ -20,7 +20,7 @@ use uuid::Uuid;
 use crate::support::cluster::{Cluster, Durability};
 use crate::support::postgres::empty_url;
 use crate::support::program::{Program, free_address};
-use crate::support::torture;
+use crate::support::{Random, seed, torture};
 
 const CONTEXT: &str = "crash";
 const N_SENDERS: u32 = 4;
@@ -103,9 +103,9 @@ impl Load {
     }
 }
 
-/// Between 0.2 and 1.6 s, well spread, the same in every run.
-fn length_of(round: u32) -> Duration {
-    Duration::from_millis(u64::from(200 + round.wrapping_mul(865) % 1400))
+/// How long a round of load lasts, between 0.2 and 1.6 s.
+fn length(random: &mut Random) -> Duration {
+    Duration::from_millis(200 + random.next() % 1400)
 }
 
 async fn walk(client: &mut Client, state: TaskState, contents: bool) -> Vec<Task> {
@@ -192,14 +192,17 @@ async fn assert_each_is_whole(client: &mut Client, book: &Book) {
 /// Rounds of load, each ended by `kill -9` of the server.
 async fn kill_and_start(folder: &Path, arguments: &[&str]) {
     let n_rounds = if torture() { 100 } else { 4 };
+    let seed = seed();
+    println!("A2AD_SEED={seed}");
+    let mut random = Random(seed);
     let address = free_address();
     let book = Book::default();
     let mut server = Program::serve_at(address, folder, arguments);
     let mut client = connect(&server.url());
     let mut started = Instant::now();
-    for round in 0..n_rounds {
+    for _ in 0..n_rounds {
         let load = Load::start(&server.url(), &book);
-        tokio::time::sleep(length_of(round)).await;
+        tokio::time::sleep(length(&mut random)).await;
         server.kill();
         load.stop().await;
         started = Instant::now();

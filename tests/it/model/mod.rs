@@ -90,14 +90,14 @@ async fn live(bed: &Bed, seed: u64, operations: u32) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sqlite_answers_as_the_model_does() {
-    for _ in 0..rounds(4, 300) {
+    for _ in 0..rounds(4, 100) {
         live(&Bed::sqlite().await, seed(), 1000).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_answers_as_the_model_does() {
-    for n in 0..rounds(4, 300) {
+    for n in 0..rounds(4, 100) {
         let mode = if n % 2 == 0 { StatementMode::Typed } else { StatementMode::Cached };
         live(&Bed::postgres_with(mode).await, seed(), 1000).await;
     }
