@@ -16,6 +16,8 @@
 //! choice; enum values that the contract does not know; free-form JSON deeper than
 //! [`NESTING_MAX`].
 
+mod name;
+mod path;
 mod read;
 mod schema;
 mod time;

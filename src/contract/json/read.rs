@@ -15,6 +15,8 @@ use serde::de::{
 };
 use serde_json::error::Category;
 
+use crate::contract::json::name::Name;
+use crate::contract::json::path::Path;
 use crate::contract::json::schema::{self, Field, Kind, Message, Shape};
 use crate::contract::json::{JsonError, Kind as Wrong, NESTING_MAX, values};
 
@@ -41,29 +43,6 @@ where
     let problem =
         if too_large { "must be a number that a double can hold".into() } else { problem };
     Err(JsonError { path, problem, kind: Wrong::Shape })
-}
-
-/// Where a value is, by the names of the proto.
-enum Path<'a> {
-    Root,
-    Field(&'a Path<'a>, &'static str),
-    Index(&'a Path<'a>, usize),
-    Key(&'a Path<'a>, &'a str),
-}
-
-impl fmt::Display for Path<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Root => Ok(()),
-            Self::Field(Self::Root, name) => f.write_str(name),
-            Self::Field(parent, name) => write!(f, "{parent}.{name}"),
-            Self::Index(parent, index) => write!(f, "{parent}[{index}]"),
-            Self::Key(parent, key) => {
-                write!(f, "{parent}.")?;
-                key.chars().take(64).try_for_each(|char| write!(f, "{char}"))
-            }
-        }
-    }
 }
 
 /// The first thing that was wrong, with its path: noted where it is found, since serde's errors
@@ -593,30 +572,5 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<'_, A> {
             self.chosen.push(field);
         }
         Ok(value)
-    }
-}
-
-/// A member's name: its bit and the field, if the message has one of this name.
-struct Name(&'static Message);
-
-impl<'de> DeserializeSeed<'de> for Name {
-    type Value = Option<(u64, &'static Field)>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-        from.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for Name {
-    type Value = Option<(u64, &'static Field)>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a member's name")
-    }
-
-    fn visit_str<E: Error>(self, name: &str) -> Result<Self::Value, E> {
-        let mut fields = self.0.fields.iter().enumerate();
-        let found = fields.find(|(_, field)| field.json == name || field.name == name);
-        Ok(found.map(|(index, field)| (1 << index, field)))
     }
 }
