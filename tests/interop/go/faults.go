@@ -29,23 +29,28 @@ func fault(name string, still bool) {
 	}
 }
 
-// workAroundDataParts is what of these parts the client can send: over gRPC the SDK refuses data
-// that is no object.
+// workAroundDataParts is what of these parts the client can carry: over gRPC the SDK refuses to send
+// data that is no object, and over the others it cannot read null.
 func workAroundDataParts(t *talk, parts a2a.ContentParts) a2a.ContentParts {
+	name, why := "go-grpc-data-parts", "must be a map"
+	carried := func(value any) bool { _, object := value.(map[string]any); return object }
 	if t.binding != a2a.TransportProtocolGRPC {
-		return parts
+		name, why = "go-rest-null-data", "unknown part content type"
+		if t.binding == a2a.TransportProtocolJSONRPC {
+			name = "go-jsonrpc-null-data"
+		}
+		carried = func(value any) bool { return value != nil }
 	}
-	var sendable a2a.ContentParts
+	var all a2a.ContentParts
 	for _, part := range parts {
-		_, object := part.Data().(map[string]any)
-		if _, data := part.Content.(a2a.Data); !data || object {
-			sendable = append(sendable, part)
+		if data, ok := part.Content.(a2a.Data); !ok || carried(data.Value) {
+			all = append(all, part)
 			continue
 		}
 		_, err := t.client.SendMessage(t, sending("", withParts(part)))
-		fault("go-grpc-data-parts", err != nil && strings.Contains(err.Error(), "must be a map"))
+		fault(name, err != nil && strings.Contains(err.Error(), why))
 	}
-	return sendable
+	return all
 }
 
 // workAroundTimes is the time that a listing can be asked for: over HTTP+JSON the SDK cuts it to
