@@ -83,6 +83,7 @@ impl Failure {
             Error::Unauthenticated(_) => plain(fault::UNAUTHENTICATED),
             Error::Forbidden(_) => plain(fault::PERMISSION_DENIED),
             Error::DeadlineExceeded => plain(fault::DEADLINE_EXCEEDED),
+            Error::Overloaded(_) => plain(fault::RESOURCE_EXHAUSTED).retrying(),
             Error::Unavailable(_) | Error::ShuttingDown => plain(fault::UNAVAILABLE).retrying(),
             Error::Internal(_) => plain(fault::INTERNAL_ERROR),
         }
@@ -181,6 +182,7 @@ pub fn log(operation: &'static str, error: &Error) {
         | Error::PageTokenInvalid
         | Error::PageTokenExpired
         | Error::DeadlineExceeded
+        | Error::Overloaded(_)
         | Error::ShuttingDown => {
             let failure = Failure::of(error);
             let fields: Vec<_> = failure.violations.iter().map(|v| v.field.as_str()).collect();

@@ -19,6 +19,7 @@ use crate::contract::v1::a2a_service_server::{A2aService, A2aServiceServer};
 use crate::contract::wkt::Empty;
 use crate::contract::{A2A_EXTENSIONS, ERROR_DOMAIN, v1};
 use crate::domain::Error;
+use crate::service::room::Room;
 use crate::service::{Call, EventStream, Service, Streamed};
 
 /// The service under its gRPC name, behind `door`. A request may have `receive_bytes_max` bytes;
@@ -43,7 +44,8 @@ pub struct Entrance {
 impl Interceptor for Entrance {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         match self.door.enter(request.metadata().as_ref(), None) {
-            Ok(call) => {
+            Ok(mut call) => {
+                call.room = request.extensions().get::<Room>().cloned();
                 request.extensions_mut().insert(call);
                 Ok(request)
             }

@@ -29,7 +29,7 @@ pub(super) async fn answer(json: &Json, request: Request) -> Response {
     if parts.method != Method::POST {
         return other_method(json, &parts);
     }
-    let entered = json.door.enter(&parts.headers, parts.uri.query());
+    let entered = json.door.enter_with(&parts);
     // The body of a stranger is not read.
     if let Err(error @ Error::Unauthenticated(_)) = entered {
         return fail(json, NO_ID, &json.failure("enter", error));

@@ -14,6 +14,7 @@ mod rest;
 use std::sync::Arc;
 
 use http::HeaderMap;
+use http::request::Parts;
 use percent_encoding::percent_decode_str;
 
 use crate::auth::Auth;
@@ -21,6 +22,7 @@ use crate::contract::fault::StatusTable;
 use crate::contract::{A2A_EXTENSIONS, A2A_VERSION, PROTOCOL_VERSION};
 use crate::domain::Error;
 use crate::service::Call;
+use crate::service::room::Room;
 
 pub use deadline::deadline;
 use deadline::until;
@@ -70,7 +72,18 @@ impl Door {
         let caller = self.auth.caller(headers)?;
         check_version(headers, query, self.settings.missing_version)?;
         let extensions = self.activated(headers);
-        Ok(Call { caller, trace: traceparent(headers), extensions })
+        Ok(Call { caller, trace: traceparent(headers), extensions, room: None })
+    }
+
+    /// As [`enter`](Self::enter), for a request of HTTP, with the room that its connection has for
+    /// the answer.
+    ///
+    /// # Errors
+    /// As [`enter`](Self::enter).
+    pub fn enter_with(&self, parts: &Parts) -> Result<Call, Error> {
+        let mut call = self.enter(&parts.headers, parts.uri.query())?;
+        call.room = parts.extensions.get::<Room>().cloned();
+        Ok(call)
     }
 
     /// `error` as callers of this server read it.

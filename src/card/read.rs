@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
-use prost_reflect::{FieldDescriptor, MessageDescriptor};
+use prost_reflect::{DescriptorPool, FieldDescriptor, MessageDescriptor};
 use serde_json::Value;
 
 use crate::card::json;
-use crate::contract::v1;
+use crate::contract::{DESCRIPTOR_SET, v1};
 
 /// Reads a card. `name` is the file's, for its ending.
 ///
@@ -15,28 +15,33 @@ use crate::contract::v1;
 /// All that cannot be read as a member of a card, each with its path. A member that a card does not
 /// have is a fault: it is a mistake of the author's, and would be lost.
 pub fn from_file(name: &Path, bytes: &[u8]) -> Result<v1::AgentCard, Vec<String>> {
-    let value = parse(name, bytes).map_err(|problem| vec![problem])?;
+    let one = |problem| vec![problem];
+    let is_toml = name.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("toml"));
+    let value = if is_toml { from_toml(bytes) } else { from_json(bytes) }.map_err(one)?;
     if !value.is_object() {
         return Err(vec!["must be an object with the members of an AgentCard".to_owned()]);
     }
-    let descriptor = json::descriptor().map_err(|problem| vec![problem])?;
+    let pool = DescriptorPool::decode(DESCRIPTOR_SET).map_err(|error| one(error.to_string()))?;
     let mut problems = Vec::new();
-    unknown_members(&value, &descriptor, "", &mut problems);
+    if let Some(card) = pool.get_message_by_name("lf.a2a.v1.AgentCard") {
+        unknown_members(&value, &card, "", &mut problems);
+    }
     if !problems.is_empty() {
         return Err(problems);
     }
-    json::from_value(value).map_err(|problem| vec![problem])
+    if is_toml { json::from_value(value) } else { json::from_slice(bytes) }.map_err(one)
 }
 
-fn parse(name: &Path, bytes: &[u8]) -> Result<Value, String> {
-    if name.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("toml")) {
-        let text = std::str::from_utf8(bytes).map_err(|error| format!("is not text: {error}"))?;
-        return toml::from_str(text).map_err(|error| {
-            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-            let line = before.matches('\n').count() + 1;
-            format!("is not TOML: line {line}: {}", error.message())
-        });
-    }
+fn from_toml(bytes: &[u8]) -> Result<Value, String> {
+    let text = std::str::from_utf8(bytes).map_err(|error| format!("is not text: {error}"))?;
+    toml::from_str(text).map_err(|error| {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        format!("is not TOML: line {line}: {}", error.message())
+    })
+}
+
+fn from_json(bytes: &[u8]) -> Result<Value, String> {
     serde_json::from_slice(bytes).map_err(|error| format!("is not JSON: {error}"))
 }
 

@@ -268,6 +268,8 @@ fn check_limits(limits: &Limits, problems: &mut Problems) {
         chunk_bytes,
         page_bytes,
         task_bytes,
+        unsent_bytes,
+        unsent_bytes_per_connection,
     } = *limits;
     let streams = usize::try_from(streams_per_connection).unwrap_or(usize::MAX);
     for (name, value, least, most) in [
@@ -279,6 +281,8 @@ fn check_limits(limits: &Limits, problems: &mut Problems) {
         ("chunk_bytes", chunk_bytes, 1024, 64 * MIB),
         ("page_bytes", page_bytes, 64 * 1024, 64 * MIB),
         ("task_bytes", task_bytes, 64 * 1024, 1024 * MIB),
+        ("unsent_bytes", unsent_bytes, 4 * MIB, 1024 * 1024 * MIB),
+        ("unsent_bytes_per_connection", unsent_bytes_per_connection, MIB, unsent_bytes),
     ] {
         if value < least || value > most {
             problems.add(format!("limits.{name} = {value}: must be from {least} to {most}"));

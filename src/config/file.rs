@@ -87,6 +87,10 @@ pub struct Limits {
     pub page_bytes: usize,
     /// Bytes of a task in any other answer.
     pub task_bytes: usize,
+    /// Bytes of answers that clients have not read yet.
+    pub unsent_bytes: usize,
+    /// Bytes of such answers on one connection.
+    pub unsent_bytes_per_connection: usize,
 }
 
 impl Default for Limits {
@@ -108,11 +112,22 @@ impl Default for Limits {
             chunk_bytes,
             page_bytes,
             task_bytes,
+            unsent_bytes: 256 * 1024 * 1024,
+            unsent_bytes_per_connection: 64 * 1024 * 1024,
         }
     }
 }
 
 impl Limits {
+    /// How much may be on its way to clients.
+    #[must_use]
+    pub fn of_answers(&self) -> service::room::Limits {
+        service::room::Limits {
+            bytes: self.unsent_bytes,
+            bytes_per_connection: self.unsent_bytes_per_connection,
+        }
+    }
+
     /// The service's part of them.
     #[must_use]
     pub fn of_service(&self) -> service::Limits {
@@ -125,6 +140,8 @@ impl Limits {
             chunk_bytes,
             page_bytes,
             task_bytes,
+            unsent_bytes: _,
+            unsent_bytes_per_connection: _,
         } = *self;
         let nesting = service::Limits::default().nesting;
         service::Limits {

@@ -128,6 +128,8 @@ impl Checked {
             chunk_bytes,
             page_bytes,
             task_bytes,
+            unsent_bytes,
+            unsent_bytes_per_connection,
         } = self.limits;
         // As above.
         let ProtocolArgs {
@@ -166,6 +168,8 @@ impl Checked {
             ("chunk_bytes", chunk_bytes.to_string()),
             ("page_bytes", page_bytes.to_string()),
             ("task_bytes", task_bytes.to_string()),
+            ("unsent_bytes", unsent_bytes.to_string()),
+            ("unsent_bytes_per_connection", unsent_bytes_per_connection.to_string()),
         ]
     }
 }

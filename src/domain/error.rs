@@ -84,6 +84,9 @@ pub enum Error {
     /// The deadline of the call passed; work that was accepted goes on.
     #[error("the deadline passed; the task goes on")]
     DeadlineExceeded,
+    /// More was asked for than the caller takes; it may ask again when it has.
+    #[error("{0}")]
+    Overloaded(String),
     /// A temporary fault; the same call may be made again.
     #[error("the service is unavailable for the moment; try again")]
     Unavailable(#[source] Cause),

@@ -20,6 +20,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
+use crate::service::room::{Budget, Share};
+
 /// What a connection may cost.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
@@ -55,12 +57,14 @@ pub(crate) struct Acceptor {
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) app: Router,
     pub(crate) limits: Limits,
+    /// Room for answers; nothing here is large without one.
+    pub(crate) budget: Option<Budget>,
 }
 
 impl Acceptor {
     /// Accepts until `stop.accepting`. Connections run on `connections`.
     pub(crate) async fn run(self, connections: TaskTracker, stop: Stop) {
-        let Self { listener, tls, app, limits } = self;
+        let Self { listener, tls, app, limits, budget } = self;
         let http = Arc::new(http(limits));
         let places = Arc::new(Semaphore::new(limits.connections_max));
         let mut rest = FIRST_REST;
@@ -81,8 +85,9 @@ impl Acceptor {
                 }
             };
             rest = FIRST_REST;
-            let connection =
-                Connection { http: Arc::clone(&http), app: app.clone(), peer, stop: stop.clone() };
+            let share = budget.as_ref().map(Budget::connection);
+            let (http, app, stop) = (Arc::clone(&http), app.clone(), stop.clone());
+            let connection = Connection { http, app, peer, stop, share };
             let tls = tls.clone();
             connections.spawn(async move {
                 connection.secure(stream, tls).await;
@@ -133,6 +138,7 @@ struct Connection {
     app: Router,
     peer: SocketAddr,
     stop: Stop,
+    share: Option<Arc<Share>>,
 }
 
 impl Connection {
@@ -150,9 +156,13 @@ impl Connection {
     }
 
     async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) {
-        let Self { http, app, peer, stop } = self;
+        let Self { http, app, peer, stop, share } = self;
+        let cut = share.as_ref().map_or_else(CancellationToken::new, |share| share.cut());
         let app = app.map_request(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(ConnectInfo(peer));
+            if let Some(share) = &share {
+                request.extensions_mut().insert(Arc::clone(share));
+            }
             request
         });
         let connection = http
@@ -160,11 +170,13 @@ impl Connection {
         let mut connection = std::pin::pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
+            () = cut.cancelled() => return,
             () = stop.accepting.cancelled() => {
                 // GOAWAY on HTTP/2, `connection: close` on HTTP/1.1.
                 connection.as_mut().graceful_shutdown();
                 tokio::select! {
                     ended = connection.as_mut() => ended,
+                    () = cut.cancelled() => return,
                     () = stop.serving.cancelled() => return,
                 }
             }

@@ -24,6 +24,7 @@ mod port;
 mod routes;
 mod running;
 mod signals;
+mod unsent;
 
 pub use crate::config::Tls;
 

@@ -18,6 +18,7 @@ use crate::server::card::{self, Card};
 use crate::server::ending::end_with;
 use crate::server::health;
 use crate::server::layers::{guard, only_grpc, others, web};
+use crate::server::unsent::hold;
 use crate::service::Service;
 
 /// How long the body of a request may take to arrive.
@@ -62,6 +63,7 @@ pub(crate) async fn app(
         .with_state(card)
         .merge(grpc)
         .fallback(move |request| others(json.clone(), request))
+        .layer(from_fn(hold))
         .layer(from_fn(guard))
         .layer(from_fn(web));
     Ok((app, reporter))

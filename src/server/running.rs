@@ -26,6 +26,7 @@ use crate::server::health::{Watch, admin, tell};
 use crate::server::routes::app;
 use crate::server::signals::Signals;
 use crate::service::Service;
+use crate::service::room::Budget;
 use crate::store::Store;
 
 /// A server that runs. Dropped without [`stop`](Self::stop), it is cut at once.
@@ -76,6 +77,7 @@ impl Server {
         let door = Door::new(auth, service.offers().extensions(), bindings);
         let (app, reporter) =
             app(service.clone(), door, card, limits.receive_bytes, accepting).await?;
+        let budget = Some(Budget::new(limits.of_answers()));
         let limits = accept::Limits {
             connections_max: limits.connections,
             streams_max: limits.streams_per_connection,
@@ -92,12 +94,15 @@ impl Server {
 
         let tls = tls.map(|tls| tls.acceptor());
         let secure = tls.is_some();
-        tasks.spawn(Acceptor { listener, tls, app, limits }.run(tasks.clone(), stop.clone()));
+        tasks.spawn(
+            Acceptor { listener, tls, app, limits, budget }.run(tasks.clone(), stop.clone()),
+        );
         tracing::info!(listen.addr = %bound, listen.tls = secure, "serving");
 
         let admin_address = admin_listener.as_ref().map(local).transpose()?;
         if let (Some(listener), Some(addr)) = (admin_listener, admin_address) {
-            let admin = Acceptor { listener, tls: None, app: admin(ready.clone()), limits };
+            let admin =
+                Acceptor { listener, tls: None, app: admin(ready.clone()), limits, budget: None };
             // Beside the tracker: probes are answered until the very end.
             let (untracked, stop) = (TaskTracker::new(), stop_admin.clone());
             untracked.clone().spawn(admin.run(untracked, stop));

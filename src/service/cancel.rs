@@ -11,6 +11,7 @@ use crate::contract::v1;
 use crate::contract::wkt::Struct;
 use crate::domain::payload::Checker;
 use crate::domain::{Error, Scope, TaskId};
+use crate::service::room::{self, Asked};
 use crate::service::{Call, Inner};
 use crate::store::CancelRequested;
 
@@ -85,7 +86,14 @@ impl Inner {
             }
         };
         let record = ended.ok_or_else(|| Error::internal("a cancel has no end"))?;
-        self.fitting(record.task)
+        let asked = Asked::of_task(&scope, &record.task.id);
+        let answer = self.fitting(record.task)?;
+        let again = || async {
+            let history = self.settings.history_default;
+            let record = self.whole(&scope, task, history).await?.ok_or(Error::TaskNotFound)?;
+            self.fitting(record.task)
+        };
+        room::kept(call.room.as_ref(), asked, answer, again).await
     }
 
     /// Stores the wish, also if the caller leaves meanwhile.

@@ -9,6 +9,7 @@ mod housekeeping;
 mod log;
 pub mod offers;
 mod read;
+pub mod room;
 mod runner;
 mod runners;
 mod send;
@@ -34,6 +35,7 @@ use crate::store::Store;
 use cancel::Cancels;
 use log::Logs;
 use offers::{Offers, RequireExtensions};
+use room::Room;
 use runners::Runners;
 use stream::Gauge;
 
@@ -49,6 +51,8 @@ pub struct Call {
     pub trace: Option<String>,
     /// The extensions that the call names and the card offers, each once.
     pub extensions: Vec<String>,
+    /// Room for its answer; none for a call from inside the program, which reads it at once.
+    pub room: Option<Room>,
 }
 
 impl Call {

@@ -3,9 +3,10 @@
 use prost::Message as _;
 
 use crate::contract::v1;
-use crate::domain::page::{Cursor, Place};
+use crate::domain::page::{Cursor, Filters, PageSize, Place};
 use crate::domain::payload::Checker;
-use crate::domain::{Error, TaskId};
+use crate::domain::{Error, Scope, TaskId};
+use crate::service::room::{self, Asked};
 use crate::service::validate;
 use crate::service::{Call, Inner};
 use crate::store::{PageQuery, View};
@@ -30,8 +31,12 @@ impl Inner {
         let scope = Self::scope_of_task(call, &request.tenant)?;
         let task = TaskId::parse(&request.id).ok_or(Error::TaskNotFound)?;
         let view = View { history, artifacts: true, hidden: false };
-        let record = self.store.task(&scope, task, view).await?.ok_or(Error::TaskNotFound)?;
-        self.fitting(record.task)
+        let asked = Asked::new(&scope, &request);
+        let load = || async {
+            let record = self.store.task(&scope, task, view).await?.ok_or(Error::TaskNotFound)?;
+            self.fitting(record.task)
+        };
+        room::loaded(call.room.as_ref(), asked, load).await
     }
 
     /// A task that is small enough to be sent: the oldest history is left out first, artifacts
@@ -80,7 +85,19 @@ impl Inner {
             total: place.is_none(),
             bytes_max: self.settings.limits.page_bytes,
         };
-        let page = self.store.tasks_page(&scope, &query).await?;
+        let asked = Asked::new(&scope, &request);
+        let load = || self.page(&scope, &filters, &query, (size, place, now));
+        room::loaded(call.room.as_ref(), asked, load).await
+    }
+
+    async fn page(
+        &self,
+        scope: &Scope,
+        filters: &Filters,
+        query: &PageQuery,
+        (size, place, now): (PageSize, Option<Place>, i64),
+    ) -> Result<v1::ListTasksResponse, Error> {
+        let page = self.store.tasks_page(scope, query).await?;
         let total = match (place, page.total) {
             (Some(place), _) => place.total,
             (None, Some(total)) => total,
@@ -88,7 +105,7 @@ impl Inner {
         };
         let (tasks, next) = fit(page.tasks, page.next, self.settings.limits.page_bytes)?;
         let next_page_token = next.map_or_else(String::new, |cursor| {
-            self.page_tokens.issue(&scope, &filters, &Place { cursor, total }, now)
+            self.page_tokens.issue(scope, filters, &Place { cursor, total }, now)
         });
         Ok(v1::ListTasksResponse {
             tasks,

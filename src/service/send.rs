@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use crate::contract::v1;
 use crate::contract::v1::send_message_response::Payload;
 use crate::domain::{ContextId, Error, LeaseToken, Scope, TaskId};
+use crate::service::room::{self, Asked};
 use crate::service::settings::Dedupe;
 use crate::service::validate::{self, Target};
 use crate::service::{Call, Inner};
@@ -47,7 +48,15 @@ impl Inner {
         } else {
             self.settled_in_time(&scope, arrived, history).await?
         };
-        self.answer(record)
+        let task = TaskId::parse(&record.task.id);
+        let asked = Asked::of_task(&scope, &record.task.id);
+        let answer = self.answer(record)?;
+        let again = || async {
+            let task = task.ok_or_else(|| Error::internal("a stored task has no id"))?;
+            let record = self.whole(&scope, task, history).await?.ok_or(Error::TaskNotFound)?;
+            self.answer(record)
+        };
+        room::kept(call.room.as_ref(), asked, answer, again).await
     }
 
     /// Checks and stores what a sender wants.

@@ -408,13 +408,18 @@ impl Canceling {
 }
 
 pub(crate) fn anybody() -> Call {
-    Call { caller: Caller::anonymous(), trace: None, extensions: Vec::new() }
+    Call { caller: Caller::anonymous(), trace: None, extensions: Vec::new(), room: None }
 }
 
 /// A caller with a principal of its own, for whom repeats are recognised.
 pub(crate) fn named(name: &str) -> Call {
     let principal = Principal::parse("principal", &format!("key:{name}")).unwrap();
-    Call { extensions: Vec::new(), caller: Caller::new(principal, Tenants::Any), trace: None }
+    Call {
+        room: None,
+        extensions: Vec::new(),
+        caller: Caller::new(principal, Tenants::Any),
+        trace: None,
+    }
 }
 
 pub(crate) fn task(response: v1::SendMessageResponse) -> v1::Task {

@@ -36,6 +36,7 @@ pub(crate) fn every() -> Vec<Error> {
         Error::Unauthenticated(text("an API key is needed")),
         Error::Forbidden(text("this tenant is not among the caller's")),
         Error::DeadlineExceeded,
+        Error::Overloaded(text("earlier answers have not been read")),
         Error::unavailable("connection refused by db.internal"),
         Error::ShuttingDown,
         Error::internal("syntax error at SELECT"),
@@ -60,6 +61,7 @@ fn is_listed(error: &Error) {
         | Error::Unauthenticated(_)
         | Error::Forbidden(_)
         | Error::DeadlineExceeded
+        | Error::Overloaded(_)
         | Error::Unavailable(_)
         | Error::ShuttingDown
         | Error::Internal(_) => {}
@@ -136,6 +138,8 @@ Unauthenticated: an API key is needed
   reason UNAUTHENTICATED
 PermissionDenied: this tenant is not among the caller's
 DeadlineExceeded: the deadline passed; the task goes on
+ResourceExhausted: earlier answers have not been read
+  retry in 1s
 Unavailable: the service is unavailable for the moment; try again
   retry in 1s
 Unavailable: the server is shutting down; try again

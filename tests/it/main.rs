@@ -48,3 +48,4 @@ mod support;
 mod tasks;
 mod tokens;
 mod turns;
+mod unread;

@@ -138,7 +138,7 @@ fn the_examples_of_the_standards_verify() {
 
 fn python(url: &str, sdk: &str) -> String {
     let package = |path: &str| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path);
-    let python = package("target/interop-venv/bin/python");
+    let python = package("target/interop/venv/bin/python");
     assert!(python.exists(), "{} is missing: run `make setup`", python.display());
     let output = Command::new(python)
         .arg(package("tests/interop/python/signed_card.py"))

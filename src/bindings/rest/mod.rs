@@ -35,7 +35,7 @@ pub(super) async fn answer(json: &Json, request: Request) -> Response {
         }
     };
     let name = target.operation.name();
-    let call = match json.door.enter(&parts.headers, parts.uri.query()) {
+    let call = match json.door.enter_with(&parts) {
         Ok(call) => call,
         Err(error) => return fail(json, &parts, &json.failure("enter", error)),
     };
