@@ -14,7 +14,7 @@ use crate::bindings::json::{
     rest_error, with_extensions, write,
 };
 use crate::bindings::operation::Operation;
-use crate::bindings::{Failure, Misfit, Refusal};
+use crate::bindings::{EarlyErrors, Failure, Misfit, Refusal};
 use crate::contract::fault;
 use crate::domain::Error;
 
@@ -58,6 +58,9 @@ pub(super) async fn answer(json: &Json, request: Request) -> Response {
         Err(error) => Err(error.into()),
     };
     let response = match answered {
+        Err(refusal) if operation.streams() && json.door.early_errors() == EarlyErrors::Events => {
+            return refuse_stream(json, &asked, operation.name(), refusal);
+        }
         Err(refusal) => return refuse(json, &asked, operation.name(), refusal),
         Ok(_) if asked.id.is_none() => nothing(),
         Ok(Answer::Whole(result)) => {
@@ -213,6 +216,19 @@ fn refuse(json: &Json, asked: &Asked<'_>, operation: &'static str, refusal: Refu
         Some(id) => fail(json, id, &failure),
         None => nothing(),
     }
+}
+
+/// The same as a stream, for clients that take an answer of any other type for an empty one.
+fn refuse_stream(
+    json: &Json,
+    asked: &Asked<'_>,
+    operation: &'static str,
+    refusal: Refusal,
+) -> Response {
+    let Some(id) = asked.id else { return refuse(json, asked, operation, refusal) };
+    let error = jsonrpc_error(&json.failure(operation, refusal)).to_string();
+    let data = envelope(id, "error", error.as_bytes());
+    sse::one(Event { name: None, id: None, data })
 }
 
 fn fail(json: &Json, id: &str, failure: &Failure) -> Response {

@@ -36,6 +36,18 @@ pub struct Settings {
     pub missing_version: MissingVersion,
     /// Which edition's statuses errors have.
     pub status_table: StatusTable,
+    /// How a stream of JSON-RPC fails that has not begun (AMB-10).
+    pub early_errors: EarlyErrors,
+}
+
+/// How a stream of JSON-RPC fails that has not begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EarlyErrors {
+    /// As any other call.
+    #[default]
+    Json,
+    /// As a stream of one event, for clients that read nothing else.
+    Events,
 }
 
 /// What a request without a version speaks.
@@ -96,6 +108,12 @@ impl Door {
     #[must_use]
     pub fn status_table(&self) -> StatusTable {
         self.settings.status_table
+    }
+
+    /// How a stream of JSON-RPC fails that has not begun.
+    #[must_use]
+    pub fn early_errors(&self) -> EarlyErrors {
+        self.settings.early_errors
     }
 
     /// What a refused caller is asked for, as in `WWW-Authenticate`.

@@ -28,7 +28,8 @@ use crate::auth::ApiKey;
 pub use card::{CardArgs, CardForms, Cards};
 pub use check::Checked;
 pub use protocol::{
-    AgentRole, CancelAgain, MissingVersion, ProtocolArgs, RequireExtensions, StatusTable, Wait,
+    AgentRole, CancelAgain, EarlyErrors, MissingVersion, ProtocolArgs, RequireExtensions,
+    StatusTable, Wait,
 };
 pub use tls::Tls;
 pub use values::{Secret, StoreKind, StoreUrl, duration, duration_text};

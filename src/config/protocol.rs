@@ -21,6 +21,9 @@ pub struct ProtocolArgs {
     /// Which edition of the protocol fixes the gRPC and HTTP statuses of errors
     #[arg(long, env = "A2AD_STATUS_TABLE", value_name = "VERSION", default_value = "1.0.1")]
     pub status_table: StatusTable,
+    /// How a stream of JSON-RPC fails that has not begun: as any other call, or as a stream
+    #[arg(long, env = "A2AD_EARLY_STREAM_ERRORS", value_name = "FORM", default_value = "json")]
+    pub early_stream_errors: EarlyErrors,
     /// Which calls must name the extensions that the card requires
     #[arg(long, env = "A2AD_REQUIRE_EXTENSIONS", value_name = "CALLS", default_value = "sends")]
     pub require_extensions: RequireExtensions,
@@ -96,6 +99,15 @@ pub enum StatusTable {
     V1_0_0,
 }
 
+/// How a stream of JSON-RPC fails that has not begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum EarlyErrors {
+    /// As any other call.
+    Json,
+    /// As a stream of one event, for clients that read nothing else.
+    Events,
+}
+
 /// Which calls must name required extensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RequireExtensions {
@@ -129,6 +141,10 @@ impl ProtocolArgs {
             status_table: match self.status_table {
                 StatusTable::V1_0_1 => fault::StatusTable::V1_0_1,
                 StatusTable::V1_0_0 => fault::StatusTable::V1_0_0,
+            },
+            early_errors: match self.early_stream_errors {
+                EarlyErrors::Json => bindings::EarlyErrors::Json,
+                EarlyErrors::Events => bindings::EarlyErrors::Events,
             },
         }
     }

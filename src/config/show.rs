@@ -135,6 +135,7 @@ impl Checked {
         let ProtocolArgs {
             missing_version,
             status_table,
+            early_stream_errors,
             require_extensions,
             send_wait,
             cancel_again,
@@ -148,6 +149,7 @@ impl Checked {
             ("list-history", config.list_history.to_string()),
             ("missing-version", name_of(missing_version)),
             ("status-table", name_of(status_table)),
+            ("early-stream-errors", name_of(early_stream_errors)),
             ("require-extensions", name_of(require_extensions)),
             ("send-wait", send_wait.to_string()),
             ("cancel-again", name_of(cancel_again)),

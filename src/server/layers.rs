@@ -5,6 +5,7 @@
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -22,6 +23,10 @@ use crate::bindings::json::Json;
 use crate::bindings::{deadline, log};
 use crate::contract::fault;
 use crate::domain::Error;
+use crate::server::arrival::in_time;
+
+/// How long the body of a request may take to arrive.
+pub(crate) const BODY_WITHIN: Duration = Duration::from_secs(60);
 
 /// Whether these are the headers of a gRPC request.
 pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
@@ -141,9 +146,16 @@ pub(crate) async fn others(json: Json, request: Request) -> Response {
     json.answer(request).await
 }
 
-/// For requests at a gRPC path that are not gRPC.
+/// Lets only gRPC to its paths. A request of the protocol is given up when its body does not
+/// arrive; tools are left alone, since reflection is a stream that stays open while its client asks.
 pub(crate) async fn only_grpc(request: Request, next: Next) -> Response {
+    const SERVICE: &str = "/lf.a2a.v1.A2AService/";
     if is_grpc(request.headers()) {
+        let request = if request.uri().path().starts_with(SERVICE) {
+            request.map(|body| in_time(body, BODY_WITHIN))
+        } else {
+            request
+        };
         return next.run(request).await;
     }
     json(415, "INVALID_ARGUMENT", "this path takes gRPC: send content-type application/grpc")

@@ -13,6 +13,7 @@
 //! ```
 
 mod accept;
+mod arrival;
 mod builder;
 mod card;
 mod ending;

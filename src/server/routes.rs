@@ -1,7 +1,5 @@
 //! What answers on the one port.
 
-use std::time::Duration;
-
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
@@ -17,12 +15,9 @@ use crate::server::builder::StartError;
 use crate::server::card::{self, Card};
 use crate::server::ending::end_with;
 use crate::server::health;
-use crate::server::layers::{guard, only_grpc, others, web};
+use crate::server::layers::{BODY_WITHIN, guard, only_grpc, others, web};
 use crate::server::unsent::hold;
 use crate::service::Service;
-
-/// How long the body of a request may take to arrive.
-const BODY_WITHIN: Duration = Duration::from_secs(60);
 
 /// The protocol on all its bindings, health, both versions of reflection, and the card. Only the
 /// protocol asks for credentials: balancers, tools and discovery come without any. Their streams

@@ -62,7 +62,16 @@ pub(crate) fn answer(events: EventStream, say: Say) -> Response {
         };
         Some((Ok::<_, Infallible>(bytes), goes_on.then_some((events, say))))
     });
-    let mut response = Response::new(Body::from_stream(stream));
+    with_headers(Body::from_stream(stream))
+}
+
+/// A stream of this event alone.
+pub(crate) fn one(event: Event) -> Response {
+    with_headers(Body::from(event.bytes()))
+}
+
+fn with_headers(body: Body) -> Response {
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, EVENTS);
     // So that nobody in between keeps events back or keeps them at all (SSE-05).

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use a2ad::bindings::{EarlyErrors, Settings};
 use a2ad::contract::CURSOR_EXTENSION;
 use a2ad::contract::v1;
 use serde_json::{Value, json};
@@ -135,6 +136,21 @@ async fn a_stream_that_cannot_begin_is_an_error_like_any_other() {
         let code = if over == Over::JsonRpc { -32602 } else { 400 };
         assert_eq!(events.whole().await["error"]["code"], code);
     }
+}
+
+#[tokio::test]
+async fn old_clients_can_have_early_errors_as_a_stream() {
+    let settings = Settings { early_errors: EarlyErrors::Events, ..Settings::default() };
+    let server = TestServer::with(|server| server.bindings(settings)).await;
+    let mut events = Over::JsonRpc.subscribe(server.addr(), "x", &[]).await;
+    assert_eq!(events.response().status(), 200);
+    assert_eq!(events.response().headers()["content-type"], "text/event-stream");
+    let all = events.rest().await;
+    assert_eq!(all.len(), 1);
+    assert_eq!((Over::JsonRpc.error(&all[0]), &all[0].data["id"]), (-32001, &json!("s")));
+    // HTTP+JSON has statuses for that.
+    let events = Over::Rest.subscribe(server.addr(), "x", &[]).await;
+    assert_eq!(events.response().status(), 404);
 }
 
 #[tokio::test]
