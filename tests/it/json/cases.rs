@@ -1,4 +1,4 @@
-//! The contract in JSON: what each special case becomes, in both directions.
+//! What each special case becomes, in both directions.
 
 use a2ad::contract::json::{self, JsonError, Kind as Wrong};
 use a2ad::contract::v1::{self, part::Content};

@@ -1,0 +1,131 @@
+//! The bytes themselves, where a library that reads them would hide a fault.
+
+use a2ad::contract::DESCRIPTOR_SET;
+use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage};
+use serde_json::{Value, json};
+
+use crate::json::house::{Answer, House};
+
+/// The message in an answer, of either binding, as its bytes; it has no member that the contract
+/// has not.
+fn message(answer: &Answer, kind: &str) -> String {
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let text = answer.text();
+    let text = match text.strip_prefix(r#"{"jsonrpc":"2.0","id":1,"result":"#) {
+        Some(result) => result.strip_suffix('}').unwrap(),
+        None => text,
+    };
+    let pool = DescriptorPool::decode(DESCRIPTOR_SET).unwrap();
+    let kind = pool.get_message_by_name(&format!("lf.a2a.v1.{kind}")).unwrap();
+    let strict = DeserializeOptions::new().deny_unknown_fields(true);
+    let mut reader = serde_json::Deserializer::from_str(text);
+    DynamicMessage::deserialize_with_options(kind, &mut reader, &strict)
+        .unwrap_or_else(|error| panic!("{error}: {text}"));
+    reader.end().unwrap();
+    text.to_owned()
+}
+
+/// The same listing over both bindings: equal bytes.
+fn page(house: &House, query: &str, params: &Value) -> String {
+    let rest = message(&house.get(&format!("/tasks{query}")), "ListTasksResponse");
+    let rpc = message(&house.rpc("ListTasks", params), "ListTasksResponse");
+    let value = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    if value(&rest)["nextPageToken"] == "" {
+        assert_eq!(rest, rpc);
+    }
+    rest
+}
+
+/// Whether this is `"YYYY-MM-DDTHH:mm:ss.sssZ"`.
+fn is_stamp(text: &str) -> bool {
+    let shape = "dddd-dd-ddTdd:dd:dd.dddZ";
+    text.len() == shape.len()
+        && shape.bytes().zip(text.bytes()).all(|(wanted, found)| match wanted {
+            b'd' => found.is_ascii_digit(),
+            other => found == other,
+        })
+}
+
+#[test]
+fn answers_are_right_to_the_byte() {
+    let house = House::new();
+
+    let lean = page(&house, "", &json!({}));
+    let tail = r#""nextPageToken":"","pageSize":50,"totalSize":3}"#;
+    assert!(lean.ends_with(tail), "{lean}");
+    for absent in ["artifacts", "history", "null", "metadata"] {
+        assert!(!lean.contains(&format!("\"{absent}\"")) && !lean.contains(":null"), "{lean}");
+    }
+    let stamps: Vec<_> = lean.split("\"timestamp\":\"").skip(1).collect();
+    assert_eq!(stamps.len(), 3);
+    assert!(stamps.iter().all(|rest| is_stamp(rest.split('"').next().unwrap())), "{lean}");
+
+    let empty = page(&house, "?contextId=none", &json!({"contextId": "none"}));
+    assert_eq!(empty, r#"{"tasks":[],"nextPageToken":"","pageSize":50,"totalSize":0}"#);
+
+    let first = page(&house, "?pageSize=2", &json!({"pageSize": 2}));
+    assert!(!first.contains(r#""nextPageToken":"""#) && first.contains(r#""totalSize":3"#));
+
+    let whole = page(
+        &house,
+        "?includeArtifacts=true&historyLength=1",
+        &json!({"includeArtifacts": true, "historyLength": 1}),
+    );
+    assert_eq!(whole.matches("\"artifacts\":[{").count(), 3, "{whole}");
+    assert_eq!(whole.matches("\"history\":[{").count(), 3, "{whole}");
+    let none = page(
+        &house,
+        "?includeArtifacts=false&historyLength=0",
+        &json!({"includeArtifacts": false, "historyLength": 0}),
+    );
+    assert_eq!(none, lean);
+
+    let id = &house.tasks[0];
+    let task = message(&house.get(&format!("/tasks/{id}?historyLength=0")), "Task");
+    assert_eq!(
+        task,
+        message(&house.rpc("GetTask", &json!({"id": id, "historyLength": 0})), "Task")
+    );
+    assert!(!task.contains("\"history\"") && task.contains("\"artifacts\":[{"), "{task}");
+    let task = message(&house.get(&format!("/tasks/{id}")), "Task");
+    assert!(task.starts_with(&format!(r#"{{"id":"{id}","contextId":""#)), "{task}");
+    assert!(task.contains(r#""state":"TASK_STATE_COMPLETED""#), "{task}");
+    assert!(!task.contains("\"kind\""), "{task}");
+    house.close();
+}
+
+#[test]
+fn any_json_comes_back_as_it_went() {
+    let house = House::new();
+    for (n, data) in [
+        "null",
+        "0",
+        "-1.5",
+        "1e+300",
+        "9007199254740991",
+        "true",
+        "\"\"",
+        "\"ä😀\\u0000\\\"\"",
+        "[]",
+        "{}",
+        "[null,[],{}]",
+        r#"{"":null,"a":{"b":[1,"2",false]}}"#,
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let body = format!(
+            r#"{{"message":{{"messageId":"d{n}","role":"ROLE_USER","parts":[{{"data":{data}}}],
+            "metadata":{{"m":{data}}}}}}}"#
+        );
+        let body: Value = serde_json::from_str(&body).unwrap();
+        let sent = house.post("/message:send", &body);
+        let task = message(&sent, "SendMessageResponse");
+        let id = sent.value()["task"]["id"].as_str().unwrap().to_owned();
+        for text in [task, message(&house.get(&format!("/tasks/{id}")), "Task")] {
+            let kept = format!(r#""parts":[{{"data":{data}}}],"metadata":{{"m":{data}}}"#);
+            assert!(text.contains(&kept), "{data}: {text}");
+        }
+    }
+    house.close();
+}
