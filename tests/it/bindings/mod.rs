@@ -1,6 +1,5 @@
 //! The bindings that speak JSON, and what all bindings have in common.
 
-mod anything;
 mod caller;
 mod cuts;
 mod errors;
