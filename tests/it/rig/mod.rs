@@ -1,6 +1,7 @@
 //! A server in this process, on a free port, and clients of it.
 
 pub(crate) mod flaky;
+pub(crate) mod proxy;
 pub(crate) mod raw;
 pub(crate) mod sse;
 

@@ -87,6 +87,30 @@ pub(crate) async fn over_http1(
     whole
 }
 
+/// Opens a gRPC call and waits for what it ends with: its trailers.
+pub(crate) async fn grpc_trailers(
+    server: SocketAddr,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: Bytes,
+) -> http::HeaderMap {
+    let io = TokioIo::new(TcpStream::connect(server).await.unwrap());
+    let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let mut request = Request::post(format!("http://{server}{path}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .header("a2a-version", "1.0");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Full::new(body)).unwrap();
+    let response = sender.send_request(request).await.unwrap();
+    let whole = response.into_body().collect().await.unwrap();
+    connection.abort();
+    whole.trailers().cloned().unwrap()
+}
+
 async fn collect(response: Response<hyper::body::Incoming>) -> Response<Bytes> {
     let (parts, body) = response.into_parts();
     Response::from_parts(parts, body.collect().await.unwrap().to_bytes())
