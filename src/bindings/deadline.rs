@@ -28,6 +28,10 @@ pub(super) fn until(events: EventStream, deadline: Option<Instant>) -> EventStre
     let Some(deadline) = deadline else { return events };
     stream::unfold(Some(events), move |events| async move {
         let mut events = events?;
+        // A timeout looks at its clock only when there is nothing to take.
+        if Instant::now() >= deadline {
+            return Some((Err(Error::DeadlineExceeded), None));
+        }
         match timeout_at(deadline, events.next()).await {
             Ok(Some(item)) => Some((item, Some(events))),
             Ok(None) => None,
@@ -57,6 +61,17 @@ fn parse(text: &[u8]) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contract::v1;
+    use crate::service::Streamed;
+
+    #[tokio::test]
+    async fn a_deadline_ends_a_stream_that_always_has_more() {
+        let item = || Ok(Streamed { generation: 1, response: v1::StreamResponse::default() });
+        let mut events = until(stream::repeat_with(item).boxed(), Some(Instant::now()));
+        let late = events.next().await;
+        assert!(matches!(late, Some(Err(Error::DeadlineExceeded))), "{late:?}");
+        assert!(events.next().await.is_none());
+    }
 
     #[test]
     fn a_deadline_is_up_to_eight_digits_and_a_unit() {
