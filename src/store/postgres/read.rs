@@ -50,15 +50,16 @@ left join lateral (
 ) e on true
 where t.tenant = $1 and t.owner = $2 and t.id = $3 and t.shown";
 
-/// The columns that a listing shows.
+/// The columns that a listing shows, which come first in every statement that has them. By place:
+/// a page would look up three hundred names.
 pub(super) fn head(row: &Row) -> Head {
     Head {
-        id: row.get("id"),
-        context_id: row.get("context_id"),
-        state: row.get::<_, i16>("state").into(),
-        status_at: row.get("status_at"),
-        status_message: row.get("status_message"),
-        metadata: row.get("metadata"),
+        id: row.get(0),
+        context_id: row.get(1),
+        state: row.get::<_, i16>(2).into(),
+        status_at: row.get(3),
+        status_message: row.get(4),
+        metadata: row.get(5),
     }
 }
 

@@ -69,6 +69,7 @@ impl Bed {
         let mut settings = a2ad::store::postgres::Settings::new(&pgbouncer::through(&url).await);
         settings.direct_url = Some(url.clone().into());
         settings.clock = Some(Arc::clone(&clock) as Arc<dyn Clock>);
+        settings.statement_timeout = crate::support::PATIENCE;
         let store = a2ad::store::postgres::Postgres::connect(settings).await.unwrap();
         assert_eq!(store.statement_mode(), StatementMode::Typed, "the pooler was not found out");
         let back = Back::Postgres(postgres::admin(&url).await);

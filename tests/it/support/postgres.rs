@@ -9,6 +9,7 @@ use a2ad::domain::Clock;
 use a2ad::store::postgres::{Postgres, Settings, StatementMode};
 use tokio::sync::OnceCell;
 
+use super::PATIENCE;
 use super::cluster::{Cluster, Durability};
 
 /// A connection that is driven in the background.
@@ -86,5 +87,8 @@ pub(crate) async fn open_with(
     settings.statement_mode = mode;
     settings.clock = clock;
     settings.pool_size = 4;
+    // A busy machine is not a failure.
+    settings.lock_timeout = PATIENCE;
+    settings.statement_timeout = PATIENCE;
     Postgres::connect(settings).await.unwrap()
 }
