@@ -16,7 +16,7 @@ lint:
 fmt:
 	cargo fmt
 
-torture: ## the long forms, for half an hour on two cores; a failure prints its A2AD_SEED
+torture: ## the long forms, for about an hour on two cores; a failure prints its A2AD_SEED
 	.ci/setup
 	A2AD_TORTURE=1 cargo test --test it -- $(TORTURE)
 
