@@ -1,5 +1,5 @@
 # Each target is one line that works without make as well.
-.PHONY: run setup test lint fmt torture bench bench-large bench-smoke ghz ci
+.PHONY: run setup test lint fmt torture bench bench-large bench-streams bench-smoke ghz ci
 
 run: ## serve on 127.0.0.1:50051
 	cargo run --release -- serve
@@ -25,6 +25,9 @@ bench: ## what it costs beside the limit; about five minutes
 
 bench-large: ## the same with a database of 1,000,000 tasks, and the pictures of the docs
 	cargo bench --bench load -- large --docs
+
+bench-streams: ## how soon updates reach subscribers of another server, and what idle ones cost
+	cargo bench --bench streams
 
 bench-smoke: ## the same, too short to tell anything: it still works
 	.ci/run bench
