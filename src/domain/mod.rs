@@ -25,18 +25,34 @@ pub enum Tenants {
     Listed(BTreeSet<Tenant>),
 }
 
+/// The scope of callers who may touch the tasks of every owner in their tenants.
+pub const TENANT_SCOPE: &str = "tasks:tenant";
+
 /// Who makes a request, as `auth` found it out. Never built from a request body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     principal: Principal,
     tenants: Tenants,
+    scopes: BTreeSet<String>,
 }
 
 impl Caller {
     /// A caller of whom `auth` is sure.
     #[must_use]
     pub fn new(principal: Principal, tenants: Tenants) -> Self {
-        Self { principal, tenants }
+        Self { principal, tenants, scopes: BTreeSet::new() }
+    }
+
+    /// This caller with these scopes instead of its own.
+    #[must_use]
+    pub fn with_scopes(self, scopes: BTreeSet<String>) -> Self {
+        Self { scopes, ..self }
+    }
+
+    /// Whether the caller was granted the scope of this name.
+    #[must_use]
+    pub fn has_scope(&self, scope: &str) -> bool {
+        self.scopes.contains(scope)
     }
 
     /// The caller of a server without authentication: one principal, any tenant.
