@@ -84,6 +84,12 @@ impl Failure {
             Error::Forbidden(_) => plain(fault::PERMISSION_DENIED),
             Error::DeadlineExceeded => plain(fault::DEADLINE_EXCEEDED),
             Error::Overloaded(_) => plain(fault::RESOURCE_EXHAUSTED).retrying(),
+            Error::TooMany { what: _, retry_in } => {
+                // In whole seconds, as HTTP says it, and never too early.
+                let seconds = retry_in.as_secs() + u64::from(retry_in.subsec_nanos() > 0);
+                let retry_in = Some(Duration::from_secs(seconds.max(1)));
+                Self { retry_in, ..plain(fault::RESOURCE_EXHAUSTED) }
+            }
             Error::Unavailable(_) | Error::ShuttingDown => plain(fault::UNAVAILABLE).retrying(),
             Error::Internal(_) => plain(fault::INTERNAL_ERROR),
         }
@@ -183,6 +189,7 @@ pub fn log(operation: &'static str, error: &Error) {
         | Error::PageTokenExpired
         | Error::DeadlineExceeded
         | Error::Overloaded(_)
+        | Error::TooMany { .. }
         | Error::ShuttingDown => {
             let failure = Failure::of(error);
             let fields: Vec<_> = failure.violations.iter().map(|v| v.field.as_str()).collect();

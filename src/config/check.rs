@@ -264,12 +264,17 @@ fn check_limits(limits: &Limits, problems: &mut Problems) {
         streams_per_connection,
         receive_bytes,
         message_bytes,
+        part_bytes,
+        parts,
         status_bytes,
         chunk_bytes,
         page_bytes,
         task_bytes,
         unsent_bytes,
         unsent_bytes_per_connection,
+        rates: _,
+        caller: _,
+        tenant: _,
     } = *limits;
     let streams = usize::try_from(streams_per_connection).unwrap_or(usize::MAX);
     for (name, value, least, most) in [
@@ -277,6 +282,8 @@ fn check_limits(limits: &Limits, problems: &mut Problems) {
         ("streams_per_connection", streams, 1, 10_000),
         ("receive_bytes", receive_bytes, 1024, 256 * MIB),
         ("message_bytes", message_bytes, 1024, receive_bytes),
+        ("part_bytes", part_bytes, 1024, message_bytes),
+        ("parts", parts, 1, 1_000_000),
         ("status_bytes", status_bytes, 1024, 64 * MIB),
         ("chunk_bytes", chunk_bytes, 1024, 64 * MIB),
         ("page_bytes", page_bytes, 64 * 1024, 64 * MIB),
@@ -288,6 +295,7 @@ fn check_limits(limits: &Limits, problems: &mut Problems) {
             problems.add(format!("limits.{name} = {value}: must be from {least} to {most}"));
         }
     }
+    problems.0.extend(limits.quotas().err().unwrap_or_default());
 }
 
 fn api_key(key: &file::ApiKey) -> Result<ApiKey, String> {

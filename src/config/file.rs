@@ -17,6 +17,7 @@
 
 use serde::Deserialize;
 
+use crate::config::quotas::{self, Rates, Shares};
 use crate::service;
 
 /// All that the file may hold. Members that it does not know are refused.
@@ -79,6 +80,10 @@ pub struct Limits {
     pub receive_bytes: usize,
     /// Bytes of a client's message.
     pub message_bytes: usize,
+    /// Bytes of one part of it.
+    pub part_bytes: usize,
+    /// Parts of it.
+    pub parts: usize,
     /// Bytes of an agent's status message with its metadata.
     pub status_bytes: usize,
     /// Bytes of one update of an artifact.
@@ -91,12 +96,20 @@ pub struct Limits {
     pub unsent_bytes: usize,
     /// Bytes of such answers on one connection.
     pub unsent_bytes_per_connection: usize,
+    /// Calls of each caller, by kind.
+    pub rates: Rates,
+    /// What each caller may have at a time.
+    pub caller: Shares,
+    /// What each tenant may have at a time.
+    pub tenant: Shares,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         let service::Limits {
             message_bytes,
+            part_bytes,
+            parts,
             status_bytes,
             chunk_bytes,
             page_bytes,
@@ -108,12 +121,17 @@ impl Default for Limits {
             streams_per_connection: 250,
             receive_bytes: 16 * 1024 * 1024,
             message_bytes,
+            part_bytes,
+            parts,
             status_bytes,
             chunk_bytes,
             page_bytes,
             task_bytes,
             unsent_bytes: 256 * 1024 * 1024,
             unsent_bytes_per_connection: 64 * 1024 * 1024,
+            rates: Rates::default(),
+            caller: Shares::default(),
+            tenant: Shares::default(),
         }
     }
 }
@@ -128,6 +146,14 @@ impl Limits {
         }
     }
 
+    /// What each caller may ask for.
+    ///
+    /// # Errors
+    /// All that is wrong, each with its name.
+    pub fn quotas(&self) -> Result<service::quotas::Quotas, Vec<String>> {
+        quotas::read(&self.rates, self.caller, self.tenant)
+    }
+
     /// The service's part of them.
     #[must_use]
     pub fn of_service(&self) -> service::Limits {
@@ -136,16 +162,23 @@ impl Limits {
             streams_per_connection: _,
             receive_bytes: _,
             message_bytes,
+            part_bytes,
+            parts,
             status_bytes,
             chunk_bytes,
             page_bytes,
             task_bytes,
             unsent_bytes: _,
             unsent_bytes_per_connection: _,
+            rates: _,
+            caller: _,
+            tenant: _,
         } = *self;
         let nesting = service::Limits::default().nesting;
         service::Limits {
             message_bytes,
+            part_bytes,
+            parts,
             status_bytes,
             chunk_bytes,
             page_bytes,

@@ -9,6 +9,7 @@ mod check;
 pub mod cli;
 pub mod file;
 mod protocol;
+mod quotas;
 mod show;
 mod tls;
 mod values;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::auth::Auth;
 use crate::config::file::Limits;
+use crate::config::quotas;
 use crate::config::{CardArgs, Checked, Config, ProtocolArgs, StoreArgs, duration_text, name_of};
 use crate::contract::v1;
 
@@ -16,7 +17,9 @@ impl Checked {
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let pairs = self.reach().into_iter().chain(self.discovery()).chain(self.work());
-        pairs.map(|(name, value)| format!("{name:<24} {value}")).collect()
+        let pairs = pairs.map(|(name, value)| (name.to_owned(), value));
+        let quotas = self.limits.quotas().map(|quotas| quotas::words(&quotas)).unwrap_or_default();
+        pairs.chain(quotas).map(|(name, value)| format!("{name:<24} {value}")).collect()
     }
 
     /// Who reaches what.
@@ -124,12 +127,17 @@ impl Checked {
             streams_per_connection,
             receive_bytes,
             message_bytes,
+            part_bytes,
+            parts,
             status_bytes,
             chunk_bytes,
             page_bytes,
             task_bytes,
             unsent_bytes,
             unsent_bytes_per_connection,
+            rates: _,
+            caller: _,
+            tenant: _,
         } = self.limits;
         // As above.
         let ProtocolArgs {
@@ -166,6 +174,8 @@ impl Checked {
             ("streams_per_connection", streams_per_connection.to_string()),
             ("receive_bytes", receive_bytes.to_string()),
             ("message_bytes", message_bytes.to_string()),
+            ("part_bytes", part_bytes.to_string()),
+            ("parts", parts.to_string()),
             ("status_bytes", status_bytes.to_string()),
             ("chunk_bytes", chunk_bytes.to_string()),
             ("page_bytes", page_bytes.to_string()),

@@ -87,6 +87,14 @@ pub enum Error {
     /// More was asked for than the caller takes; it may ask again when it has.
     #[error("{0}")]
     Overloaded(String),
+    /// The caller has what it may have for now (P-066).
+    #[error("{what}")]
+    TooMany {
+        /// Of what, and what to do.
+        what: String,
+        /// When the same call may be admitted.
+        retry_in: std::time::Duration,
+    },
     /// A temporary fault; the same call may be made again.
     #[error("the service is unavailable for the moment; try again")]
     Unavailable(#[source] Cause),

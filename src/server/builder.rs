@@ -24,6 +24,7 @@ use crate::server::page_keys;
 use crate::server::port::Port;
 use crate::server::running::{Parts, Server};
 use crate::server::signals::Signals;
+use crate::service::quotas::Quotas;
 use crate::service::{self, Service};
 use crate::store::Store;
 
@@ -57,6 +58,9 @@ pub enum StartError {
     /// The agent card.
     #[error("the agent card cannot be served: {0}")]
     Card(String),
+    /// What each caller may ask for.
+    #[error("{0}")]
+    Limits(String),
     /// A part of the contract cannot be served.
     #[error("the contract's descriptors cannot be read")]
     Contract(#[source] tonic_reflection::server::Error),
@@ -278,7 +282,12 @@ impl Builder {
     ///
     /// # Errors
     /// When the server cannot start.
-    pub async fn start(self) -> Result<Server, StartError> {
+    pub async fn start(mut self) -> Result<Server, StartError> {
+        let quotas = self.limits.quotas();
+        let quotas = quotas.map_err(|wrong| StartError::Limits(wrong.join("; ")))?;
+        if quotas != Quotas::default() {
+            self.settings.quotas = quotas;
+        }
         let port = Port::take("--listen", self.listen)?;
         let admin = self.admin.map(|address| Port::take("--admin-listen", address)).transpose()?;
         let (store, keys) = self.open().await?;

@@ -9,6 +9,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::domain::Error;
 use crate::domain::error::chain;
+use crate::service::quotas::Meter;
 use crate::service::settings::Settings;
 use crate::store::Store;
 
@@ -19,6 +20,7 @@ const BATCH: u32 = 1000;
 pub(super) fn start(
     store: &Arc<dyn Store>,
     settings: &Settings,
+    meter: &Arc<Meter>,
     tasks: &TaskTracker,
     drain: &CancellationToken,
 ) {
@@ -26,6 +28,7 @@ pub(super) fn start(
     let lease_round =
         (settings.lease / 10).clamp(Duration::from_millis(50), Duration::from_secs(1));
     let grace_round = (settings.grace / 5).clamp(Duration::from_millis(50), Duration::from_secs(1));
+    tasks.spawn(tidied(Arc::clone(meter), drain.clone()));
     let settings = *settings;
     let duty = |name, every, work: Work| {
         tasks.spawn(rounds(name, every, work, Arc::clone(store), settings, drain.clone()));
@@ -43,6 +46,14 @@ pub(super) fn start(
     duty("purge what expired", Duration::from_secs(60), |store, settings| {
         Box::pin(async move { store.purge_expired_of_all(settings.dedupe_window, BATCH).await })
     });
+}
+
+/// Forgets callers that have been away.
+async fn tidied(meter: Arc<Meter>, drain: CancellationToken) {
+    let mut clock = tokio::time::interval(Duration::from_secs(60));
+    while drain.run_until_cancelled(clock.tick()).await.is_some() {
+        meter.tidy();
+    }
 }
 
 type Round = std::pin::Pin<Box<dyn Future<Output = Result<u32, Error>> + Send>>;

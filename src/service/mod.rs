@@ -8,6 +8,7 @@ mod cancel;
 mod housekeeping;
 mod log;
 pub mod offers;
+pub mod quotas;
 mod read;
 pub mod room;
 mod runner;
@@ -35,6 +36,7 @@ use crate::store::Store;
 use cancel::Cancels;
 use log::Logs;
 use offers::{Offers, RequireExtensions};
+use quotas::{Class, Meter};
 use room::Room;
 use runners::Runners;
 use stream::Gauge;
@@ -90,6 +92,7 @@ struct Inner {
     cancels: Cancels,
     logs: Logs,
     streams: Gauge,
+    meter: Arc<Meter>,
     tasks: TaskTracker,
     drain: CancellationToken,
 }
@@ -116,11 +119,13 @@ impl Service {
         let input_modes = validate::input_modes(offers.card());
         let runners =
             Runners::start(Arc::clone(&store), agent, &settings, tasks.clone(), drain.clone());
-        housekeeping::start(&store, &settings, &tasks, &drain);
+        let meter = Arc::new(Meter::new(settings.quotas));
+        housekeeping::start(&store, &settings, &meter, &tasks, &drain);
         tasks.close();
         let inner = Inner {
             logs: Logs::new(Arc::clone(&store)),
             streams: Gauge::default(),
+            meter,
             store,
             offers,
             input_modes,
@@ -175,6 +180,7 @@ impl Service {
         call: &Call,
         request: v1::SendMessageRequest,
     ) -> Result<v1::SendMessageResponse, Error> {
+        self.inner.meter.admit(&call.caller, Class::Send)?;
         self.inner.offers.required_extensions(call)?;
         self.inner.send_message(call, request).await
     }
@@ -188,6 +194,7 @@ impl Service {
         call: &Call,
         request: v1::GetTaskRequest,
     ) -> Result<v1::Task, Error> {
+        self.inner.meter.admit(&call.caller, Class::Get)?;
         self.inner.may_leave_out_extensions(call)?;
         self.inner.get_task(call, request).await
     }
@@ -201,6 +208,7 @@ impl Service {
         call: &Call,
         request: v1::ListTasksRequest,
     ) -> Result<v1::ListTasksResponse, Error> {
+        self.inner.meter.admit(&call.caller, Class::List)?;
         self.inner.may_leave_out_extensions(call)?;
         self.inner.list_tasks(call, request).await
     }
@@ -214,6 +222,7 @@ impl Service {
         call: &Call,
         request: v1::CancelTaskRequest,
     ) -> Result<v1::Task, Error> {
+        self.inner.meter.admit(&call.caller, Class::Cancel)?;
         self.inner.may_leave_out_extensions(call)?;
         self.inner.cancel_task(call, request).await
     }
@@ -231,6 +240,7 @@ impl Service {
         call: &Call,
         request: v1::SendMessageRequest,
     ) -> Result<EventStream, Error> {
+        self.inner.meter.admit(&call.caller, Class::Send)?;
         self.inner.offers.streaming()?;
         self.inner.offers.required_extensions(call)?;
         self.inner.send_streaming_message(call, request).await
@@ -254,6 +264,7 @@ impl Service {
         request: v1::SubscribeToTaskRequest,
         after: Option<i64>,
     ) -> Result<EventStream, Error> {
+        self.inner.meter.admit(&call.caller, Class::Subscribe)?;
         self.inner.offers.streaming()?;
         self.inner.may_leave_out_extensions(call)?;
         self.inner.subscribe_to_task(call, request, after).await
@@ -268,6 +279,7 @@ impl Service {
         call: &Call,
         _request: v1::TaskPushNotificationConfig,
     ) -> Result<v1::TaskPushNotificationConfig, Error> {
+        self.inner.meter.admit(&call.caller, Class::Other)?;
         self.inner.offers.push_notifications()?;
         self.inner.may_leave_out_extensions(call)?;
         Err(Error::PushNotSupported)
@@ -282,6 +294,7 @@ impl Service {
         call: &Call,
         _request: v1::GetTaskPushNotificationConfigRequest,
     ) -> Result<v1::TaskPushNotificationConfig, Error> {
+        self.inner.meter.admit(&call.caller, Class::Other)?;
         self.inner.offers.push_notifications()?;
         self.inner.may_leave_out_extensions(call)?;
         Err(Error::PushNotSupported)
@@ -296,6 +309,7 @@ impl Service {
         call: &Call,
         _request: v1::ListTaskPushNotificationConfigsRequest,
     ) -> Result<v1::ListTaskPushNotificationConfigsResponse, Error> {
+        self.inner.meter.admit(&call.caller, Class::Other)?;
         self.inner.offers.push_notifications()?;
         self.inner.may_leave_out_extensions(call)?;
         Err(Error::PushNotSupported)
@@ -310,6 +324,7 @@ impl Service {
         call: &Call,
         _request: v1::DeleteTaskPushNotificationConfigRequest,
     ) -> Result<Empty, Error> {
+        self.inner.meter.admit(&call.caller, Class::Other)?;
         self.inner.offers.push_notifications()?;
         self.inner.may_leave_out_extensions(call)?;
         Err(Error::PushNotSupported)
@@ -327,6 +342,7 @@ impl Service {
         call: &Call,
         request: v1::GetExtendedAgentCardRequest,
     ) -> Result<v1::AgentCard, Error> {
+        self.inner.meter.admit(&call.caller, Class::Other)?;
         let card = self.inner.offers.extended(call)?;
         Inner::scope(call, &request.tenant)?;
         Ok(card)

@@ -84,6 +84,9 @@ impl Inner {
         if self.drain.is_cancelled() {
             return Err(Error::ShuttingDown);
         }
+        if matches!(target, store::Target::New { .. }) {
+            self.meter.task(&*self.store, &scope).await?;
+        }
         let accept = Accept {
             dedupe: self.dedupe(call, &send.message),
             message: send.message,

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::service::offers::RequireExtensions;
+use crate::service::quotas::Quotas;
 
 /// When the same message counts as sent again (AMB-39).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,6 +30,10 @@ pub struct Limits {
     pub page_bytes: usize,
     /// A task in any other answer.
     pub task_bytes: usize,
+    /// One part of a message.
+    pub part_bytes: usize,
+    /// Parts of a message.
+    pub parts: usize,
     /// Objects and arrays inside each other in free-form values.
     pub nesting: usize,
 }
@@ -41,6 +46,8 @@ impl Default for Limits {
             chunk_bytes: 3 << 20,
             page_bytes: (4 << 20) - (16 << 10),
             task_bytes: 64 << 20,
+            part_bytes: 3 << 20,
+            parts: 10_000,
             nesting: 30,
         }
     }
@@ -91,6 +98,8 @@ pub struct Settings {
     pub agent_role: bool,
     /// Sizes.
     pub limits: Limits,
+    /// What each caller may ask for.
+    pub quotas: Quotas,
 }
 
 impl Default for Settings {
@@ -116,6 +125,7 @@ impl Default for Settings {
             cancel_again: false,
             agent_role: false,
             limits: Limits::default(),
+            quotas: Quotas::default(),
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::contract::v1::stream_response::Payload;
 use crate::contract::v1::{self, TaskState};
 use crate::domain::{Error, Scope, TaskId};
 use crate::service::log::Log;
+use crate::service::quotas::Stream as Place;
 use crate::service::send::{Arrived, Sent};
 use crate::service::{Call, Inner};
 use crate::store::{AcceptedTurn, Event, TaskRecord, View};
@@ -209,21 +210,23 @@ impl Inner {
         call: &Call,
         request: v1::SendMessageRequest,
     ) -> Result<EventStream, Error> {
+        let place = self.place_of(call, &request.tenant)?;
         let begins_with = request.message.clone().filter(|message| message.task_id.is_empty());
         let Sent { scope, arrived, history, at_once } = self.take_in(call, request).await?;
-        match begins_with {
+        let events = match begins_with {
             Some(message) if !arrived.is_repeat => {
                 let history = if history > 0 { vec![message] } else { Vec::new() };
-                self.from_the_beginning(&scope, arrived, history).await
+                self.from_the_beginning(&scope, arrived, history).await?
             }
             _ => {
                 if at_once && arrived.is_repeat {
                     // The first call may have waited for a direct reply; this one does not.
                     self.store.show(&scope, arrived.turn.task).await?;
                 }
-                self.from_here(&scope, &arrived.turn, history).await
+                self.from_here(&scope, &arrived.turn, history).await?
             }
-        }
+        };
+        Ok(held(place, events))
     }
 
     /// A task that begins with the message is told from its first event on, so that its sender
@@ -356,6 +359,7 @@ impl Inner {
         if request.id.is_empty() {
             return Err(Error::invalid("id", "must be set"));
         }
+        let place = self.place_of(call, &request.tenant)?;
         let scope = Self::scope_of_task(call, &request.tenant)?;
         let task = TaskId::parse(&request.id).ok_or(Error::TaskNotFound)?;
         if self.drain.is_cancelled() {
@@ -375,7 +379,7 @@ impl Inner {
                 follow.over = state_of(&record).is_terminal();
                 follow.armed = Some(armed);
             }
-            return Ok(follow.stream());
+            return Ok(held(place, follow.stream()));
         }
         let view = View { history: self.settings.history_default, artifacts: true, hidden: false };
         let record = self.store.task(&scope, task, view).await?.ok_or(Error::TaskNotFound)?;
@@ -390,8 +394,28 @@ impl Inner {
         let first = Payload::Task(self.fitting(record.task)?);
         follow.first = Some(Box::new(Streamed::new(record.generation, first)));
         follow.armed = Some(armed);
-        Ok(follow.stream())
+        Ok(held(place, follow.stream()))
     }
+
+    /// A place among the streams of the caller and of the tenant. A tenant that is not the
+    /// caller's has none to give and is refused later.
+    fn place_of(&self, call: &Call, tenant: &str) -> Result<Option<Place>, Error> {
+        match Self::scope(call, tenant) {
+            Ok(scope) => self.meter.stream(&call.caller, scope.tenant()),
+            Err(_) => Ok(None),
+        }
+    }
+}
+
+/// `events`, whose place comes free with them.
+fn held(place: Option<Place>, events: EventStream) -> EventStream {
+    let Some(place) = place else { return events };
+    events
+        .map(move |item| {
+            let _place = &place;
+            item
+        })
+        .boxed()
 }
 
 fn state_of(record: &TaskRecord) -> TaskState {

@@ -6,7 +6,7 @@ use crate::contract::v1::{self, part::Content};
 use crate::domain::page::{Filters, PageSize};
 use crate::domain::payload::Checker;
 use crate::domain::{ContextId, Error, MessageId, TaskId};
-use crate::service::settings::Settings;
+use crate::service::settings::{Limits, Settings};
 use crate::store::floor_ms;
 
 /// The most media types that a client may say it takes.
@@ -71,12 +71,11 @@ pub(super) fn send(
             checker.text(&field, id);
         }
     }
-    checker.parts("message.parts", &message.parts);
+    check_parts(&mut checker, &message.parts, limits);
     checker.metadata("message.metadata", message.metadata.as_ref());
     checker.metadata("metadata", request.metadata.as_ref());
-    let advice = "send large content as url parts";
     let bytes = message.encoded_len() + request.metadata.as_ref().map_or(0, |m| m.encoded_len());
-    checker.size("message", bytes, limits.message_bytes, advice);
+    checker.size("message", bytes, limits.message_bytes, ADVICE);
     for (n, mode) in configuration.accepted_output_modes.iter().enumerate() {
         checker.text(&format!("configuration.accepted_output_modes[{n}]"), mode);
     }
@@ -105,6 +104,23 @@ pub(super) fn send(
         at_once: configuration.return_immediately,
         output_modes: configuration.accepted_output_modes,
     })
+}
+
+const ADVICE: &str = "send large content as url parts";
+
+/// The number, the contents and the sizes of parts. Of too many none is looked at.
+fn check_parts(checker: &mut Checker, parts: &[v1::Part], limits: &Limits) {
+    if parts.len() > limits.parts {
+        let problem = format!("must have at most {} entries, has {}", limits.parts, parts.len());
+        checker.refuse("message.parts", problem);
+        return;
+    }
+    checker.parts("message.parts", parts);
+    for (n, bytes) in parts.iter().map(v1::Part::encoded_len).enumerate() {
+        if bytes > limits.part_bytes {
+            checker.size(&format!("message.parts[{n}]"), bytes, limits.part_bytes, ADVICE);
+        }
+    }
 }
 
 /// How many messages of history to read (HIST-01 to HIST-05).

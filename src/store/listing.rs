@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 
-use crate::store::types::PageQuery;
+use crate::store::types::{Owners, PageQuery};
 
 /// Which filters a listing has. Parameters come in the order of these fields, after tenant and
 /// owner.
@@ -94,10 +94,38 @@ impl Shape {
     }
 }
 
+/// How many shown tasks have not ended, by the counts.
+pub(crate) fn live_sql(mark: char, owners: Owners) -> String {
+    const LIVE: &str = "state in (1, 2, 6, 8)";
+    let sql = match owners {
+        Owners::One => format!("tenant = {mark}1 and owner = {mark}2 and {LIVE}"),
+        Owners::All => format!("tenant = {mark}1 and {LIVE}"),
+    };
+    format!(
+        "select coalesce((select sum(n) from task_counts where {sql}), 0) \
+         + coalesce((select sum(n) from task_count_deltas where {sql}), 0)"
+    )
+}
+
 /// Drops the row beyond the page, if there is one, and says so.
 pub(crate) fn truncate<T>(rows: &mut Vec<T>, limit: u32) -> bool {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let more = rows.len() > limit;
     rows.truncate(limit);
     more
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::v1::TaskState;
+
+    #[test]
+    fn live_tasks_are_those_of_every_state_that_is_not_terminal() {
+        let live = (1..16).filter_map(|n| TaskState::try_from(n).ok());
+        let live: Vec<_> =
+            live.filter(|s| !s.is_terminal()).map(|s| (s as i32).to_string()).collect();
+        let wanted = format!("state in ({})", live.join(", "));
+        assert!(live_sql('$', Owners::All).contains(&wanted), "{wanted}");
+    }
 }

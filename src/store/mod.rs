@@ -97,6 +97,9 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
         limit: u32,
     ) -> Result<Option<Vec<Event>>, Error>;
 
+    /// How many shown tasks have not ended. For [`Owners::All`] a row for each owner is read.
+    async fn live_tasks(&self, scope: &Scope, owners: Owners) -> Result<i64, Error>;
+
     // --- the server's own loops ---------------------------------------------------------------
 
     /// Leases up to `limit` due turns, the longest due first. Waits for no lock. A task whose

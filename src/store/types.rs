@@ -68,6 +68,15 @@ pub struct TurnRequest {
     pub trace: Option<String>,
 }
 
+/// Whose tasks are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owners {
+    /// The scope's owner's.
+    One,
+    /// Those of every owner in the scope's tenant.
+    All,
+}
+
 /// A lease to take with an accepted turn.
 #[derive(Debug, Clone, Copy)]
 pub struct LeaseRequest {

@@ -1,6 +1,7 @@
 //! Every error as a gRPC client reads it: code, text, reason, metadata, fields.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use a2ad::bindings::grpc;
 use a2ad::contract::v1::TaskState;
@@ -37,6 +38,10 @@ pub(crate) fn every() -> Vec<Error> {
         Error::Forbidden(text("this tenant is not among the caller's")),
         Error::DeadlineExceeded,
         Error::Overloaded(text("earlier answers have not been read")),
+        Error::TooMany {
+            what: text("too many calls of the kind `list`; send them more slowly"),
+            retry_in: Duration::from_millis(2_500),
+        },
         Error::unavailable("connection refused by db.internal"),
         Error::ShuttingDown,
         Error::internal("syntax error at SELECT"),
@@ -62,6 +67,7 @@ fn is_listed(error: &Error) {
         | Error::Forbidden(_)
         | Error::DeadlineExceeded
         | Error::Overloaded(_)
+        | Error::TooMany { .. }
         | Error::Unavailable(_)
         | Error::ShuttingDown
         | Error::Internal(_) => {}
@@ -140,6 +146,8 @@ PermissionDenied: this tenant is not among the caller's
 DeadlineExceeded: the deadline passed; the task goes on
 ResourceExhausted: earlier answers have not been read
   retry in 1s
+ResourceExhausted: too many calls of the kind `list`; send them more slowly
+  retry in 3s
 Unavailable: the service is unavailable for the moment; try again
   retry in 1s
 Unavailable: the server is shutting down; try again

@@ -36,6 +36,7 @@ mod paging;
 mod plans;
 mod postgres;
 mod postgres_tls;
+mod quotas;
 mod races;
 mod reconnect;
 mod replicas;

@@ -65,6 +65,16 @@ fn the_documents_settings_file_is_read_and_shows_every_default() {
     // Every limit is there: without any one of them, the text does not name its default.
     let names = toml.split("[limits]").nth(1).unwrap();
     let count = names.lines().filter(|line| line.contains(" = ")).count();
-    let known = format!("{:?}", file.limits).matches(": ").count();
+    let known = format!("{:?}", file.limits);
+    let known = known.split("rates: ").next().unwrap().matches(": ").count();
     assert_eq!(count, known);
+}
+
+#[test]
+fn the_documents_quotas_are_read() {
+    let toml = DOCUMENT.split("```toml\n").nth(2).unwrap().split("```").next().unwrap();
+    let quotas = File::parse(toml).unwrap().limits.quotas().unwrap();
+    assert!(quotas.caller.streams.is_some() && quotas.caller.open_tasks.is_some());
+    assert!(quotas.tenant.streams.is_some() && quotas.tenant.open_tasks.is_some());
+    assert_eq!(quotas.rates.iter().flatten().count(), 2);
 }

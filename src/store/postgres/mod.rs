@@ -47,8 +47,8 @@ use crate::domain::{Clock, Error, Scope, TaskId};
 use crate::store::Store;
 use crate::store::hints::Hints;
 use crate::store::types::{
-    Accept, Accepted, CancelRequested, Event, HeldLease, Page, PageQuery, Renewed, Replied, Reply,
-    Report, Reported, Shown, TaskRecord, Turn, View,
+    Accept, Accepted, CancelRequested, Event, HeldLease, Owners, Page, PageQuery, Renewed, Replied,
+    Reply, Report, Reported, Shown, TaskRecord, Turn, View,
 };
 
 use claim::Mark;
@@ -265,6 +265,11 @@ impl Store for Postgres {
             |inner| async move { read::events_after(&inner, &scope, task, after, limit).await },
         )
         .await
+    }
+
+    async fn live_tasks(&self, scope: &Scope, owners: Owners) -> Result<i64, Error> {
+        let scope = scope.clone();
+        self.to_end(|inner| async move { read::live_tasks(&inner, &scope, owners).await }).await
     }
 
     async fn claim_turns_of_all(&self, limit: u32, lease: Duration) -> Result<Vec<Turn>, Error> {

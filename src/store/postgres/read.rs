@@ -1,5 +1,7 @@
 //! Reading one task and its log: one statement each, so one snapshot each.
 
+use std::sync::LazyLock;
+
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -7,10 +9,11 @@ use crate::contract::v1;
 use crate::domain::{Error, Scope, TaskId};
 use crate::store::EVENTS_BYTES;
 use crate::store::codec::{self, Head, Tail};
+use crate::store::listing::live_sql;
 use crate::store::postgres::Inner;
 use crate::store::postgres::names::ScopeKey;
 use crate::store::postgres::pool::Call;
-use crate::store::types::{Event, TaskRecord, View};
+use crate::store::types::{Event, Owners, TaskRecord, View};
 
 /// History comes newest first, as the index gives it.
 const TASK: &str = "-- task
@@ -144,4 +147,20 @@ pub(super) async fn events_after(
         )?);
     }
     Ok(Some(events))
+}
+
+static LIVE: LazyLock<[String; 2]> = LazyLock::new(|| {
+    [Owners::One, Owners::All]
+        .map(|owners| format!("-- live_tasks\nselect ({})::bigint as n", live_sql('$', owners)))
+});
+
+pub(super) async fn live_tasks(inner: &Inner, scope: &Scope, owners: Owners) -> Result<i64, Error> {
+    let Some(key) = inner.names.find(&inner.db, scope).await? else { return Ok(0) };
+    let [one, all] = &*LIVE;
+    let call = match owners {
+        Owners::One => Call::new(one).with(key.tenant).with(key.owner),
+        Owners::All => Call::new(all).with(key.tenant),
+    };
+    let rows = inner.db.run(&call).await?;
+    Ok(rows.first().map_or(0, |row| row.get("n")))
 }

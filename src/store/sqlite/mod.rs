@@ -29,8 +29,8 @@ use crate::domain::{Clock, Error, Scope, TaskId};
 use crate::store::Store;
 use crate::store::hints::Hints;
 use crate::store::types::{
-    Accept, Accepted, CancelRequested, Event, HeldLease, Page, PageQuery, Renewed, Replied, Reply,
-    Report, Reported, Shown, TaskRecord, Turn, View,
+    Accept, Accepted, CancelRequested, Event, HeldLease, Owners, Page, PageQuery, Renewed, Replied,
+    Reply, Report, Reported, Shown, TaskRecord, Turn, View,
 };
 
 use checkpoint::Checkpoints;
@@ -343,6 +343,16 @@ impl Store for Sqlite {
             .read(move |connection| match names.find(connection, &scope)? {
                 Some(key) => read::events(connection, key, task, after, limit),
                 None => Ok(None),
+            })
+            .await
+    }
+
+    async fn live_tasks(&self, scope: &Scope, owners: Owners) -> Result<i64, Error> {
+        let (names, scope) = (Arc::clone(&self.names), scope.clone());
+        self.readers
+            .read(move |connection| match names.find(connection, &scope)? {
+                Some(key) => read::live_tasks(connection, key, owners),
+                None => Ok(0),
             })
             .await
     }

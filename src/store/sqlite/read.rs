@@ -7,8 +7,9 @@ use crate::domain::{Error, TaskId};
 use crate::store::EVENTS_BYTES;
 use crate::store::change::join_artifact;
 use crate::store::codec::{self, Head, Tail};
+use crate::store::listing::live_sql;
 use crate::store::sqlite::ScopeKey;
-use crate::store::types::{Event, TaskRecord, View};
+use crate::store::types::{Event, Owners, TaskRecord, View};
 
 pub(super) fn task(
     connection: &Connection,
@@ -139,4 +140,17 @@ pub(super) fn events(
         events.push(codec::event(&id, &context, row.get(0)?, row.get(1)?, row.get(2)?, &body)?);
     }
     Ok(Some(events))
+}
+
+pub(super) fn live_tasks(
+    connection: &Connection,
+    key: ScopeKey,
+    owners: Owners,
+) -> Result<i64, Error> {
+    let mut count = connection.prepare_cached(&live_sql('?', owners))?;
+    let n = match owners {
+        Owners::One => count.query_row(params![key.tenant, key.owner], |row| row.get(0)),
+        Owners::All => count.query_row(params![key.tenant], |row| row.get(0)),
+    };
+    Ok(n?)
 }

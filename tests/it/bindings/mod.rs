@@ -1,6 +1,6 @@
 //! The bindings that speak JSON, and what all bindings have in common.
 
-mod caller;
+pub(crate) mod caller;
 mod cuts;
 mod errors;
 mod events;

@@ -8,8 +8,8 @@ use a2ad::contract::wkt::Struct;
 use a2ad::domain::{Error, Scope, SystemClock, TaskId};
 use a2ad::store::sqlite::{Location, Settings, Sqlite};
 use a2ad::store::{
-    Accept, Accepted, CancelRequested, Event, HeldLease, Hints, Page, PageQuery, Renewed, Replied,
-    Reply, Report, Reported, Shown, Store, TaskRecord, Turn, View,
+    Accept, Accepted, CancelRequested, Event, HeldLease, Hints, Owners, Page, PageQuery, Renewed,
+    Replied, Reply, Report, Reported, Shown, Store, TaskRecord, Turn, View,
 };
 use async_trait::async_trait;
 
@@ -145,6 +145,10 @@ impl Store for Flaky {
     ) -> Result<Option<Vec<Event>>, Error> {
         self.log_reads.fetch_add(1, Ordering::SeqCst);
         self.store()?.events_after(scope, task, after, limit).await
+    }
+
+    async fn live_tasks(&self, scope: &Scope, owners: Owners) -> Result<i64, Error> {
+        self.store()?.live_tasks(scope, owners).await
     }
 
     async fn claim_turns_of_all(&self, limit: u32, lease: Duration) -> Result<Vec<Turn>, Error> {

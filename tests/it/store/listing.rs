@@ -20,6 +20,31 @@ async fn fill(bed: &Bed, scope: &Scope, n: usize) -> Vec<TaskId> {
     tasks
 }
 
+pub(super) async fn live_tasks_are_counted_by_owner_and_by_tenant(bed: &Bed) {
+    fill(bed, &ann(), 9).await;
+    bed.begin(&ann(), "c-0").await;
+    let bob = scope("acme", "key:bob");
+    bed.begin(&bob, "c-0").await;
+    bed.begin(&scope("other", "key:ann"), "c-0").await;
+    // One that may become a direct reply is none yet.
+    accepted(bed.accept(&ann(), new("c-0", false)).await);
+    for folded in [false, true] {
+        if folded {
+            bed.store.fold_counts_of_all(1000).await.unwrap();
+        }
+        for (whose, owners, n) in [
+            (ann(), Owners::One, 7),
+            (ann(), Owners::All, 8),
+            (bob.clone(), Owners::One, 1),
+            (bob.clone(), Owners::All, 8),
+            (scope("nowhere", "key:ann"), Owners::All, 0),
+        ] {
+            let found = bed.store.live_tasks(&whose, owners).await.unwrap();
+            assert_eq!(found, n, "{whose:?} {owners:?}, folded: {folded}");
+        }
+    }
+}
+
 pub(super) async fn a_listing_is_newest_first_with_ties_by_id(bed: &Bed) {
     let made = fill(bed, &ann(), 20).await;
     let (tasks, total) = bed.walk(&ann(), &everything(), 100).await;

@@ -16,8 +16,8 @@ use a2ad::domain::{
 use a2ad::store::postgres::StatementMode;
 use a2ad::store::sqlite::{Location, Settings, Sqlite};
 use a2ad::store::{
-    Accept, Accepted, AcceptedTurn, Dedupe, Event, LeaseRequest, Page, PageQuery, Report, Reported,
-    Store, Target, TaskRecord, Turn, TurnEnd, TurnRequest, Update, View,
+    Accept, Accepted, AcceptedTurn, Dedupe, Event, LeaseRequest, Owners, Page, PageQuery, Report,
+    Reported, Store, Target, TaskRecord, Turn, TurnEnd, TurnRequest, Update, View,
 };
 
 use crate::support::{pgbouncer, postgres};
@@ -413,6 +413,7 @@ promises! {
         a_walk_goes_on_when_the_task_at_the_boundary_is_gone,
         history_and_artifacts_come_only_when_asked_for_and_within_bounds,
         totals_stay_exact_while_counts_are_folded,
+        live_tasks_are_counted_by_owner_and_by_tenant,
         what_was_never_shown_expires,
         what_is_worked_on_or_was_a_moment_ago_does_not_expire;
 }
