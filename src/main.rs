@@ -17,7 +17,7 @@ use a2ad::card::jws::Signer;
 use a2ad::card::keys::{self, Keys as KeysOfCards};
 use a2ad::card::tools;
 use a2ad::config::cli::{Algorithm, Card, Cli, Command, Keys};
-use a2ad::config::{AuthMode, CardForms, Checked, Config, LogForm, StoreArgs, StoreKind};
+use a2ad::config::{CardForms, Checked, Config, LogForm, StoreArgs, StoreKind};
 use a2ad::contract::DESCRIPTOR_SET;
 use a2ad::domain::error::chain;
 use a2ad::domain::page::KeyRing;
@@ -153,7 +153,7 @@ fn runtime() -> io::Result<tokio::runtime::Runtime> {
 /// What to try, for people who start it by hand and without settings.
 fn hint(checked: &Checked) -> Option<String> {
     let config = &checked.config;
-    let by_hand = config.auth == AuthMode::None
+    let by_hand = config.is_open()
         && config.log_format == LogForm::Text
         && checked.tls.is_none()
         && config.listen.port() != 0;

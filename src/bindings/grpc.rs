@@ -1,25 +1,27 @@
 //! The protocol over gRPC: eleven calls that decode, ask the service, and encode.
 
 use std::collections::HashMap;
+use std::task::{Context, Poll};
 
 use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use http::HeaderValue;
 use http::header::WWW_AUTHENTICATE;
 use tokio::time::Instant;
+use tonic::body::Body;
 use tonic::metadata::MetadataMap;
-use tonic::service::Interceptor;
-use tonic::service::interceptor::InterceptedService;
+use tonic::server::NamedService;
 use tonic::{Code, Request, Response, Status};
 use tonic_types::{BadRequest, ErrorDetail, ErrorInfo, FieldViolation, RetryInfo, StatusExt};
 
+use crate::bindings::operation::Operation;
 use crate::bindings::{Door, Failure, deadline, log, until};
 use crate::contract::fault::{self, Fault};
 use crate::contract::v1::a2a_service_server::{A2aService, A2aServiceServer};
 use crate::contract::wkt::Empty;
 use crate::contract::{A2A_EXTENSIONS, ERROR_DOMAIN, v1};
 use crate::domain::Error;
-use crate::service::room::Room;
 use crate::service::{Call, EventStream, Service, Streamed};
 
 /// The service under its gRPC name, behind `door`. A request may have `receive_bytes_max` bytes;
@@ -28,32 +30,60 @@ pub fn server(
     service: Service,
     door: Door,
     receive_bytes_max: usize,
-) -> InterceptedService<A2aServiceServer<Grpc>, Entrance> {
+) -> Entrance<A2aServiceServer<Grpc>> {
     let server = A2aServiceServer::new(Grpc { service, door: door.clone() })
         .max_decoding_message_size(receive_bytes_max)
         .max_encoding_message_size(usize::MAX);
-    InterceptedService::new(server, Entrance { door })
+    Entrance { inner: server, door }
 }
 
 /// Lets a call in before its body is read, and leaves the [`Call`] with the request.
 #[derive(Debug, Clone)]
-pub struct Entrance {
+pub struct Entrance<S> {
+    inner: S,
     door: Door,
 }
 
-impl Interceptor for Entrance {
-    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        match self.door.enter(request.metadata().as_ref(), None) {
-            Ok(mut call) => {
-                call.room = request.extensions().get::<Room>().cloned();
-                request.extensions_mut().insert(call);
-                Ok(request)
+impl<S: NamedService> NamedService for Entrance<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S> tower::Service<http::Request<Body>> for Entrance<S>
+where
+    S: tower::Service<http::Request<Body>, Response = http::Response<Body>>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<S::Response, S::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        // The one that was asked whether it is ready goes; its clone stays.
+        let clone = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, clone);
+        let door = self.door.clone();
+        Box::pin(async move {
+            let (mut parts, body) = request.into_parts();
+            let name = parts.uri.path().rsplit('/').next().unwrap_or_default();
+            let operation = Operation::named(name).map_or("enter", Operation::name);
+            match door.enter(operation, &parts, None).await {
+                Ok(call) => {
+                    parts.extensions.insert(call);
+                    inner.call(http::Request::from_parts(parts, body)).await
+                }
+                Err(error) => {
+                    log("enter", &error);
+                    Ok(refusal(&error, &door).into_http())
+                }
             }
-            Err(error) => {
-                log("enter", &error);
-                Err(refusal(&error, &self.door))
-            }
-        }
+        })
     }
 }
 

@@ -29,9 +29,9 @@ pub(super) async fn answer(json: &Json, request: Request) -> Response {
     if parts.method != Method::POST {
         return other_method(json, &parts);
     }
-    let entered = json.door.enter_with(&parts);
+    let entered = json.door.enter("enter", &parts, parts.uri.query()).await;
     // The body of a stranger is not read.
-    if let Err(error @ Error::Unauthenticated(_)) = entered {
+    if let Err(error @ (Error::Unauthenticated(_) | Error::Unavailable(_))) = entered {
         return fail(json, NO_ID, &json.failure("enter", error));
     }
     let body = match read(json, &parts, body).await {

@@ -11,13 +11,15 @@ mod jsonrpc;
 mod operation;
 mod rest;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
+use axum::extract::ConnectInfo;
 use http::HeaderMap;
 use http::request::Parts;
 use percent_encoding::percent_decode_str;
 
-use crate::auth::Auth;
+use crate::auth::{Auth, Seen};
 use crate::contract::fault::StatusTable;
 use crate::contract::{A2A_EXTENSIONS, A2A_VERSION, PROTOCOL_VERSION};
 use crate::domain::Error;
@@ -75,27 +77,30 @@ impl Door {
         Self { auth: Arc::new(auth), offered: offered.into(), settings }
     }
 
-    /// Who calls, in which trace, with which extensions. `query` is that of an HTTP request as it
-    /// came, without its `?`. Credentials are looked at first: to a stranger nothing else is told.
+    /// Who calls, in which trace, with which extensions, and the room that the connection has for
+    /// the answer. `query` is that of an HTTP request as it came, without its `?`. Credentials are
+    /// looked at first: to a stranger nothing else is told. `operation` is what is asked for, as far
+    /// as it is known before a body is read.
     ///
     /// # Errors
-    /// [`Error::Unauthenticated`], [`Error::VersionNotSupported`].
-    pub fn enter(&self, headers: &HeaderMap, query: Option<&str>) -> Result<Call, Error> {
-        let caller = self.auth.caller(headers)?;
+    /// [`Error::Unauthenticated`], [`Error::VersionNotSupported`]; [`Error::Unavailable`] when
+    /// credentials cannot be checked.
+    pub async fn enter(
+        &self,
+        operation: &'static str,
+        parts: &Parts,
+        query: Option<&str>,
+    ) -> Result<Call, Error> {
+        let headers = &parts.headers;
+        let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
+        let caller = self.auth.caller(Seen { headers, peer }).await.map_err(|refused| {
+            self.auth.note_refused(operation, peer, &refused);
+            refused.error
+        })?;
         check_version(headers, query, self.settings.missing_version)?;
         let extensions = self.activated(headers);
-        Ok(Call { caller, trace: traceparent(headers), extensions, room: None })
-    }
-
-    /// As [`enter`](Self::enter), for a request of HTTP, with the room that its connection has for
-    /// the answer.
-    ///
-    /// # Errors
-    /// As [`enter`](Self::enter).
-    pub fn enter_with(&self, parts: &Parts) -> Result<Call, Error> {
-        let mut call = self.enter(&parts.headers, parts.uri.query())?;
-        call.room = parts.extensions.get::<Room>().cloned();
-        Ok(call)
+        let room = parts.extensions.get::<Room>().cloned();
+        Ok(Call { caller, trace: traceparent(headers), extensions, room })
     }
 
     /// `error` as callers of this server read it.
@@ -284,24 +289,25 @@ mod tests {
         assert_eq!(with(Some("0.3"), MissingVersion::V1_0).as_deref(), Some("0.3"));
     }
 
-    #[test]
-    fn extensions_that_are_offered_and_named_are_activated() {
+    #[tokio::test]
+    async fn extensions_that_are_offered_and_named_are_activated() {
         let (one, two) = ("https://x.example/one/v1", "https://x.example/two/v1");
-        let door = Door::new(Auth::None, vec![one.to_owned(), two.to_owned()], Settings::default());
-        let activated = |values: &[&str]| {
-            let mut headers = HeaderMap::new();
-            headers.insert(A2A_VERSION, "1.0".parse().unwrap());
+        let door =
+            Door::new(Auth::none(), vec![one.to_owned(), two.to_owned()], Settings::default());
+        let activated = async |values: &[&str]| {
+            let mut request = http::Request::builder().header(A2A_VERSION, "1.0");
             for value in values {
-                headers.append(A2A_EXTENSIONS, value.parse().unwrap());
+                request = request.header(A2A_EXTENSIONS, *value);
             }
-            door.enter(&headers, None).unwrap().extensions
+            let (parts, ()) = request.body(()).unwrap().into_parts();
+            door.enter("test", &parts, None).await.unwrap().extensions
         };
-        assert_eq!(activated(&[]), [""; 0]);
-        assert_eq!(activated(&[two]), [two]);
-        assert_eq!(activated(&[&format!(" {two},,{one} ,{two}")]), [one, two], "each once");
-        assert_eq!(activated(&[two, one]), [one, two], "entries count as values do");
+        assert_eq!(activated(&[]).await, [""; 0]);
+        assert_eq!(activated(&[two]).await, [two]);
+        assert_eq!(activated(&[&format!(" {two},,{one} ,{two}")]).await, [one, two], "each once");
+        assert_eq!(activated(&[two, one]).await, [one, two], "entries count as values do");
         let other = ["https://x.example/one/v2", "https://x.example/ONE/v1", "one", ""];
-        assert_eq!(activated(&other), [""; 0], "no other version, no other case");
+        assert_eq!(activated(&other).await, [""; 0], "no other version, no other case");
     }
 
     #[test]

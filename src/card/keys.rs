@@ -216,7 +216,11 @@ impl PublicKey {
         Value::Object(members)
     }
 
-    fn from_jwk(jwk: &Value) -> Result<Self, String> {
+    /// The public half of a JWK.
+    ///
+    /// # Errors
+    /// In words that repeat nothing of it: it is for another curve, algorithm or use.
+    pub fn from_jwk(jwk: &Value) -> Result<Self, String> {
         let text = |name: &str| jwk.get(name).and_then(Value::as_str);
         let bytes = |name: &str, length: usize| {
             let bytes = text(name).and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());

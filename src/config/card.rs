@@ -210,9 +210,9 @@ impl CardArgs {
         if self.extended_card.is_none() {
             return;
         }
-        if matches!(auth, Auth::None) {
+        if auth.is_none() {
             problems.add(
-                "--extended-card: needs --auth api-key, since it is for callers with credentials",
+                "--extended-card: needs another --auth than none, since it is for callers with credentials",
             );
         }
         let denied = |card: &v1::AgentCard| {

@@ -7,12 +7,11 @@ use tracing_subscriber::EnvFilter;
 
 use crate::agent::Agent;
 use crate::agent::demo::Demo;
-use crate::auth::{ApiKey, ApiKeys, Auth};
+use crate::auth::Auth;
 use crate::config::card::Site;
-use crate::config::file::{self, File, Limits};
+use crate::config::file::{File, Limits};
 use crate::config::{
-    AdminListen, AgentName, AuthMode, Cards, Config, StatementMode, StoreArgs, StoreKind, Tls,
-    duration_text,
+    AdminListen, AgentName, Cards, Config, StatementMode, StoreArgs, StoreKind, Tls, duration_text,
 };
 use crate::contract::v1::AgentCard;
 use crate::domain::page::KeyRing;
@@ -69,7 +68,7 @@ impl Config {
         }
         let page_token_keys = self.read_page_token_keys(&mut problems);
         let tls = self.read_tls(&mut problems);
-        let auth = file.as_ref().map_or(Auth::None, |file| self.read_auth(file, &mut problems));
+        let auth = file.as_ref().map_or(Auth::none(), |file| self.read_auth(file, &mut problems));
         let own = match self.agent {
             AgentName::Demo => Demo.card(),
         };
@@ -108,11 +107,11 @@ impl Config {
     /// What strangers could reach.
     fn check_reach(&self, problems: &mut Problems) {
         let reach = |flag: &str, address: &std::net::SocketAddr| {
-            let safe = address.ip().is_loopback() || self.insecure || self.auth != AuthMode::None;
+            let safe = address.ip().is_loopback() || self.insecure || !self.is_open();
             (!safe).then(|| {
                 format!(
                     "{flag} {address}: other machines reach this address, and --auth none lets \
-                     everybody in; use --auth api-key, a loopback address, or --insecure if \
+                     everybody in; use another --auth, a loopback address, or --insecure if \
                      something else keeps strangers out"
                 )
             })
@@ -186,38 +185,16 @@ impl Config {
         problems.take(tls.map_err(|problem| format!("--tls-cert and --tls-key: {problem}")))
     }
 
-    fn read_auth(&self, file: &File, problems: &mut Problems) -> Auth {
-        if self.auth == AuthMode::None {
-            if !file.api_keys.is_empty() {
-                problems.add(
-                    "--auth none: the settings file has API keys that nobody would be asked for; \
-                     use --auth api-key or take them out",
-                );
-            }
-            return Auth::None;
-        }
-        let keys: Vec<_> =
-            file.api_keys.iter().filter_map(|key| problems.take(api_key(key))).collect();
-        if keys.len() < file.api_keys.len() {
-            return Auth::None;
-        }
-        let keys = ApiKeys::new(keys).map_err(|problem| format!("--auth api-key: {problem}"));
-        problems.take(keys).map_or(Auth::None, Auth::ApiKeys)
-    }
-
     fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<_> = self.card.warnings().collect();
-        if self.auth == AuthMode::ApiKey
-            && self.tls_cert.is_none()
-            && !self.listen.ip().is_loopback()
-        {
+        if !self.is_open() && self.tls_cert.is_none() && !self.listen.ip().is_loopback() {
             warnings.push(
-                "API keys cross the network in clear unless something in front of this server \
+                "credentials cross the network in clear unless something in front of this server \
                  speaks TLS; --tls-cert and --tls-key make it do so itself"
                     .to_owned(),
             );
         }
-        if self.insecure && self.auth == AuthMode::None && !self.listen.ip().is_loopback() {
+        if self.insecure && self.is_open() && !self.listen.ip().is_loopback() {
             warnings.push(format!("everybody who reaches {} may call", self.listen));
         }
         warnings
@@ -296,14 +273,6 @@ fn check_limits(limits: &Limits, problems: &mut Problems) {
         }
     }
     problems.0.extend(limits.quotas().err().unwrap_or_default());
-}
-
-fn api_key(key: &file::ApiKey) -> Result<ApiKey, String> {
-    let file::ApiKey { name, sha256, tenants } = key;
-    let bytes = hex::decode(sha256).ok().and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
-    let wrong = || format!("api_keys: the sha256 of {name:?} must be 64 hex digits");
-    let hash = bytes.ok_or_else(wrong)?;
-    ApiKey::new(name, hash, tenants).map_err(|problem| format!("api_keys: {problem}"))
 }
 
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, String> {

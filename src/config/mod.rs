@@ -8,6 +8,7 @@ mod card;
 mod check;
 pub mod cli;
 pub mod file;
+mod identity;
 mod protocol;
 mod quotas;
 mod show;
@@ -61,9 +62,15 @@ pub struct Config {
     /// Private key in PEM
     #[arg(long, env = "A2AD_TLS_KEY", value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
-    /// Who may call: everybody as `anonymous`, or holders of the settings file's API keys
-    #[arg(long, env = "A2AD_AUTH", value_name = "MODE", default_value = "none")]
-    pub auth: AuthMode,
+    /// How callers prove who they are: not at all, or in one of these ways, looked for in this order
+    #[arg(
+        long,
+        env = "A2AD_AUTH",
+        value_name = "MODE[,MODE...]",
+        value_delimiter = ',',
+        default_value = "none"
+    )]
+    pub auth: Vec<AuthMode>,
     /// Allow `--auth none` on an address that other machines reach
     #[arg(long, env = "A2AD_INSECURE")]
     pub insecure: bool,
@@ -238,11 +245,13 @@ impl fmt::Display for AdminListen {
     }
 }
 
-/// Who may call.
+/// How callers prove who they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum AuthMode {
-    /// Everybody, as one principal.
+    /// Not at all: everybody is one principal.
     None,
+    /// Bearers of a token of a trusted issuer.
+    Jwt,
     /// Holders of a key.
     ApiKey,
 }
@@ -283,6 +292,14 @@ pub enum StatementMode {
     Typed,
     /// Prepared once a connection.
     Cached,
+}
+
+impl Config {
+    /// Whether everybody is let in.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.auth.contains(&AuthMode::None)
+    }
 }
 
 fn name_of(value: impl ValueEnum) -> String {

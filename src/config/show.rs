@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::auth::Auth;
+use crate::auth::{Auth, Mode};
 use crate::config::file::Limits;
 use crate::config::quotas;
 use crate::config::{CardArgs, Checked, Config, ProtocolArgs, StoreArgs, duration_text, name_of};
@@ -10,6 +10,17 @@ use crate::contract::v1;
 
 fn path(path: &Option<PathBuf>) -> String {
     path.as_ref().map_or_else(|| "none".to_owned(), |path| path.display().to_string())
+}
+
+fn auth_text(auth: &Auth) -> String {
+    if auth.is_none() {
+        return "none: every caller is anonymous".to_owned();
+    }
+    let one = |mode: &Mode| match mode {
+        Mode::ApiKeys(keys) => format!("api-key: {}", keys.names().collect::<Vec<_>>().join(", ")),
+        Mode::Jwt(jwt) => format!("jwt: {}", jwt.issuers().collect::<Vec<_>>().join(", ")),
+    };
+    auth.modes().iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
 impl Checked {
@@ -53,12 +64,7 @@ impl Checked {
             log_format: _,
             log: _,
         } = &self.config;
-        let auth = match &self.auth {
-            Auth::None => "none: every caller is anonymous".to_owned(),
-            Auth::ApiKeys(keys) => {
-                format!("api-key: {}", keys.names().collect::<Vec<_>>().join(", "))
-            }
-        };
+        let auth = auth_text(&self.auth);
         let keys = match &self.page_token_keys {
             Some(keys) => format!("{keys:?} (keys hidden)"),
             None => "made at the first start and kept beside the store".to_owned(),

@@ -116,7 +116,7 @@ impl Builder {
             cards: Cards::default(),
             card_max_age: Duration::from_secs(60),
             tls: None,
-            auth: Auth::None,
+            auth: Auth::none(),
             page_token_keys: None,
             page_token_lifetime: Duration::from_secs(600),
             settings: service::Settings::default(),
@@ -298,6 +298,7 @@ impl Builder {
         let offers = offers.map_err(|wrong| StartError::Card(wrong.join("; ")))?;
         let tokens = PageTokens::new(keys, self.page_token_lifetime);
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock));
+        let auth = self.auth.timed_by(Arc::clone(&clock));
         let (shared, timed) = (Arc::clone(&store), Arc::clone(&clock));
         let service = Service::start(shared, self.agent, offers, tokens, timed, self.settings);
         let age = (self.card_max_age, clock.now_us());
@@ -307,7 +308,7 @@ impl Builder {
             card: card.map_err(StartError::Card)?,
             service,
             store,
-            auth: self.auth,
+            auth,
             bindings: self.bindings,
             tls: self.tls,
             limits: self.limits,

@@ -74,6 +74,12 @@ impl Server {
         let bound = local(&listener)?;
         let (stop, stop_admin) = (Stop::default(), Stop::default());
         let accepting = stop.accepting.clone();
+        let tasks = TaskTracker::new();
+        for keys in auth.upkeep() {
+            keys.begin();
+            let stop = stop.accepting.clone();
+            tasks.spawn(async move { stop.run_until_cancelled(keys.run()).await });
+        }
         let door = Door::new(auth, service.offers().extensions(), bindings);
         let (app, reporter) =
             app(service.clone(), door, card, limits.receive_bytes, accepting).await?;
@@ -89,7 +95,6 @@ impl Server {
         let (sender, ready) = watch::channel(true);
         let watch =
             Watch { store: Arc::clone(&store), reporter, ready: sender, drain: draining.clone() };
-        let tasks = TaskTracker::new();
         tasks.spawn(watch.run());
 
         let tls = tls.map(|tls| tls.acceptor());

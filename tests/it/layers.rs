@@ -14,7 +14,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("agent", &["domain", "contract"]),
     ("card", &["domain", "contract"]),
     ("service", &["agent", "store", "domain", "contract"]),
-    ("auth", &["domain", "contract"]),
+    ("auth", &["card", "domain", "contract"]),
     ("bindings", &["service", "auth", "agent", "store", "domain", "contract"]),
     ("config", &["bindings", "service", "auth", "card", "agent", "store", "domain", "contract"]),
     (

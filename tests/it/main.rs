@@ -24,6 +24,7 @@ mod crash;
 mod discovery;
 mod faults;
 mod grpc;
+mod identity;
 mod interleavings;
 mod interop;
 mod json;

@@ -35,7 +35,7 @@ pub(super) async fn answer(json: &Json, request: Request) -> Response {
         }
     };
     let name = target.operation.name();
-    let call = match json.door.enter_with(&parts) {
+    let call = match json.door.enter(name, &parts, parts.uri.query()).await {
         Ok(call) => call,
         Err(error) => return fail(json, &parts, &json.failure("enter", error)),
     };

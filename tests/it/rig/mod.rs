@@ -28,7 +28,7 @@ pub(crate) fn any_port() -> SocketAddr {
 pub(crate) fn two_callers() -> Auth {
     let tenants = [String::new(), "blue".to_owned()];
     let key = |name, key| ApiKey::new(name, ApiKey::hash(key), &tenants).unwrap();
-    Auth::ApiKeys(ApiKeys::new(vec![key("ann", ANN), key("bob", BOB)]).unwrap())
+    Auth::api_keys(ApiKeys::new(vec![key("ann", ANN), key("bob", BOB)]).unwrap())
 }
 
 /// A server that ends with this value.

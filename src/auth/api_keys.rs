@@ -1,8 +1,4 @@
-//! Credentials to [`Caller`]: who asks, and for which tenants.
-//!
-//! Identity comes from headers (on gRPC: metadata) and never from a request's body (AUTHN-03).
-//! Every operation of the protocol asks here first. Health, reflection and the public agent card
-//! need no credentials: load balancers, tools and discovery come without any.
+//! The mode `api-key`: keys that the settings know the SHA-256 of.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,66 +8,33 @@ use http::header::{AUTHORIZATION, HeaderName};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
+use crate::auth::token::is_jwt;
+use crate::auth::{Reason, Refused, claims, only};
 use crate::contract::v1::{self, security_scheme::Scheme};
-use crate::domain::{Caller, Error, Principal, Tenant, Tenants};
+use crate::domain::{Caller, Principal, Tenants};
 
 /// The header that holds a key by itself.
 pub const API_KEY_HEADER: HeaderName = HeaderName::from_static("x-api-key");
 
-const CHALLENGE: &str = "Bearer realm=\"a2ad\"";
-const KEY_NEEDED: &str =
+pub(super) const NEEDED: &str =
     "an API key is needed: send `authorization: Bearer <key>` or `x-api-key: <key>`";
-const KEY_UNKNOWN: &str = "the API key is not known here";
+const UNKNOWN: &str = "the API key is not known here";
 
-/// How callers prove who they are.
-#[derive(Debug, Clone, Default)]
-pub enum Auth {
-    /// Not at all: every caller is `anonymous` and may name any tenant.
-    #[default]
-    None,
-    /// By a key that the settings know the SHA-256 of.
-    ApiKeys(ApiKeys),
-}
-
-impl Auth {
-    /// Who makes a request with these headers.
-    ///
-    /// # Errors
-    /// [`Error::Unauthenticated`], in words that say what to send.
-    pub fn caller(&self, headers: &HeaderMap) -> Result<Caller, Error> {
-        match self {
-            Self::None => Ok(Caller::anonymous()),
-            Self::ApiKeys(keys) => keys.caller(presented(headers)?),
-        }
-    }
-
-    /// How callers prove who they are, for the card: any one of these is enough (CARD-10).
-    #[must_use]
-    pub fn schemes(&self) -> BTreeMap<String, v1::SecurityScheme> {
-        let Self::ApiKeys(_) = self else { return BTreeMap::new() };
-        let bearer = Scheme::HttpAuthSecurityScheme(v1::HttpAuthSecurityScheme {
-            description: "An API key as a bearer token.".to_owned(),
-            scheme: "Bearer".to_owned(),
-            ..Default::default()
-        });
-        let header = Scheme::ApiKeySecurityScheme(v1::ApiKeySecurityScheme {
-            description: "An API key by itself.".to_owned(),
-            location: "header".to_owned(),
-            name: API_KEY_HEADER.as_str().to_owned(),
-        });
-        [("bearer", bearer), ("apiKey", header)]
-            .map(|(name, scheme)| (name.to_owned(), v1::SecurityScheme { scheme: Some(scheme) }))
-            .into()
-    }
-
-    /// The challenge that goes with a refusal, as in `WWW-Authenticate` (AUTHN-04).
-    #[must_use]
-    pub fn challenge(&self) -> Option<&'static str> {
-        match self {
-            Self::None => None,
-            Self::ApiKeys(_) => Some(CHALLENGE),
-        }
-    }
+/// For the card (CARD-10).
+pub(super) fn schemes() -> BTreeMap<String, v1::SecurityScheme> {
+    let bearer = Scheme::HttpAuthSecurityScheme(v1::HttpAuthSecurityScheme {
+        description: "An API key as a bearer token.".to_owned(),
+        scheme: "Bearer".to_owned(),
+        ..Default::default()
+    });
+    let header = Scheme::ApiKeySecurityScheme(v1::ApiKeySecurityScheme {
+        description: "An API key by itself.".to_owned(),
+        location: "header".to_owned(),
+        name: API_KEY_HEADER.as_str().to_owned(),
+    });
+    [("bearer", bearer), ("apiKey", header)]
+        .map(|(name, scheme)| (name.to_owned(), v1::SecurityScheme { scheme: Some(scheme) }))
+        .into()
 }
 
 /// The keys of the mode `api-key`.
@@ -110,20 +73,8 @@ impl ApiKey {
         }
         let principal = Principal::parse("name", &format!("key:{name}"))
             .map_err(|violation| format!("the name of a key {}", violation.problem))?;
-        let mut allowed = BTreeSet::new();
-        for tenant in tenants {
-            let parsed = Tenant::parse("tenants", tenant)
-                .map_err(|violation| format!("a tenant of key {name} {}", violation.problem))?;
-            if is_reserved_tenant(tenant) {
-                return Err(format!(
-                    "key {name}: the tenant {tenant} would hide a path of the protocol; rename it"
-                ));
-            }
-            allowed.insert(parsed);
-        }
-        if allowed.is_empty() {
-            allowed.insert(Tenant::default_tenant());
-        }
+        let allowed =
+            claims::tenants(tenants).map_err(|problem| format!("key {name}: {problem}"))?;
         let caller = Caller::new(principal, Tenants::Listed(allowed));
         Ok(Self { name: name.to_owned(), sha256, caller })
     }
@@ -133,16 +84,6 @@ impl ApiKey {
     pub fn hash(key: &str) -> [u8; 32] {
         Sha256::digest(key.as_bytes()).into()
     }
-}
-
-/// First path segments of the HTTP+JSON binding, which no tenant may be called (TEN-08).
-const RESERVED_TENANTS: [&str; 5] =
-    ["tasks", "message:send", "message:stream", "extendedAgentCard", ".well-known"];
-
-/// Whether a tenant of this name would hide a path of the HTTP+JSON binding (TEN-08).
-#[must_use]
-pub fn is_reserved_tenant(tenant: &str) -> bool {
-    RESERVED_TENANTS.contains(&tenant)
 }
 
 impl ApiKeys {
@@ -172,8 +113,19 @@ impl ApiKeys {
         self.0.iter().map(|key| key.name.as_str())
     }
 
+    /// Whose key a request bears, if it bears one. Where tokens are taken as well, a bearer token of
+    /// their form is none.
+    pub(super) fn caller(
+        &self,
+        headers: &HeaderMap,
+        beside_jwts: bool,
+    ) -> Result<Option<Caller>, Refused> {
+        let found = presented(headers, beside_jwts)?;
+        found.map(|key| self.holder(key)).transpose()
+    }
+
     /// Compares with every key, so that the time it takes tells nothing about which one is near.
-    fn caller(&self, key: &str) -> Result<Caller, Error> {
+    fn holder(&self, key: &str) -> Result<Caller, Refused> {
         let hash = ApiKey::hash(key);
         let mut found = Choice::from(0);
         let mut place = 0;
@@ -185,42 +137,41 @@ impl ApiKeys {
         let known = usize::try_from(place).ok().and_then(|i| self.0.get(i));
         match known {
             Some(known) if bool::from(found) => Ok(known.caller.clone()),
-            _ => Err(Error::Unauthenticated(KEY_UNKNOWN.to_owned())),
+            _ => Err(Refused::new(Reason::UnknownApiKey, UNKNOWN)),
         }
     }
 }
 
 /// The key of a request. A header that occurs twice proves nothing.
-fn presented(headers: &HeaderMap) -> Result<&str, Error> {
-    let refuse = |why: &str| Error::Unauthenticated(why.to_owned());
-    let only = |name: &HeaderName| {
-        let mut values = headers.get_all(name).iter();
-        let first = values.next();
-        match values.next() {
-            Some(_) => Err(refuse(&format!("send the header {name} once"))),
-            None => Ok(first.and_then(|value| value.to_str().ok()).map(str::trim)),
-        }
-    };
-    if let Some(authorization) = only(&AUTHORIZATION)? {
+fn presented(headers: &HeaderMap, beside_jwts: bool) -> Result<Option<&str>, Refused> {
+    if let Some(authorization) = only(headers, &AUTHORIZATION)? {
         return match authorization.split_once(' ') {
-            Some((scheme, key)) if scheme.eq_ignore_ascii_case("bearer") => Ok(key.trim()),
-            _ => Err(refuse(KEY_NEEDED)),
+            Some((scheme, key)) if scheme.eq_ignore_ascii_case("bearer") => {
+                let key = key.trim();
+                if beside_jwts && is_jwt(key) {
+                    only(headers, &API_KEY_HEADER)
+                } else {
+                    Ok(Some(key))
+                }
+            }
+            _ => Err(Refused::new(Reason::Malformed, NEEDED)),
         };
     }
-    only(&API_KEY_HEADER)?.ok_or_else(|| refuse(KEY_NEEDED))
+    only(headers, &API_KEY_HEADER)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::Tenant;
 
-    fn auth() -> Auth {
+    fn auth() -> ApiKeys {
         let key = |name: &str, key: &str, tenants: &[&str]| {
             let tenants: Vec<_> = tenants.iter().map(|&t| t.to_owned()).collect();
             ApiKey::new(name, ApiKey::hash(key), &tenants).unwrap()
         };
         let keys = vec![key("ann", "a-key", &[]), key("bob", "b-key", &["", "blue"])];
-        Auth::ApiKeys(ApiKeys::new(keys).unwrap())
+        ApiKeys::new(keys).unwrap()
     }
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
@@ -232,7 +183,7 @@ mod tests {
     }
 
     fn principal(pairs: &[(&'static str, &str)]) -> Option<String> {
-        let caller = auth().caller(&headers(pairs)).ok()?;
+        let caller = auth().caller(&headers(pairs), false).ok()??;
         Some(caller.principal().as_str().to_owned())
     }
 
@@ -262,8 +213,8 @@ mod tests {
     #[test]
     fn a_key_reaches_its_tenants_and_no_others() {
         let tenant = |text: &str| Tenant::parse("tenant", text).unwrap();
-        let ann = auth().caller(&headers(&[("x-api-key", "a-key")])).unwrap();
-        let bob = auth().caller(&headers(&[("x-api-key", "b-key")])).unwrap();
+        let ann = auth().caller(&headers(&[("x-api-key", "a-key")]), false).unwrap().unwrap();
+        let bob = auth().caller(&headers(&[("x-api-key", "b-key")]), false).unwrap().unwrap();
         assert!(ann.scope(tenant("")).is_some() && ann.scope(tenant("blue")).is_none());
         assert!(bob.scope(tenant("")).is_some() && bob.scope(tenant("blue")).is_some());
         assert!(bob.scope(tenant("red")).is_none());

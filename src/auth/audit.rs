@@ -1,0 +1,22 @@
+//! Who was refused, for the log: one event each, under the target `a2ad::audit`, without any part
+//! of a credential. Whoever counts refusals counts them here.
+
+use std::net::SocketAddr;
+
+use crate::auth::{Auth, Refused};
+
+impl Auth {
+    /// Notes that nobody was let in (AUTHN-05).
+    pub fn note_refused(&self, operation: &str, peer: Option<SocketAddr>, refused: &Refused) {
+        let peer = peer.map(|peer| peer.to_string());
+        tracing::info!(
+            target: "a2ad::audit",
+            event = "unauthenticated",
+            auth.mode = refused.mode,
+            auth.reason = refused.reason.name(),
+            peer.addr = peer,
+            rpc.operation = operation,
+            "credentials refused"
+        );
+    }
+}

@@ -1,0 +1,88 @@
+//! Why somebody is not let in.
+
+use crate::domain::Error;
+
+/// What was wrong with a credential: for the log, never more than its kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// There was none.
+    Missing,
+    /// A header that counts once occurred more than once.
+    Twice,
+    /// It cannot be read.
+    Malformed,
+    /// It is no key of ours.
+    UnknownApiKey,
+    /// Nobody here trusts its issuer.
+    UnknownIssuer,
+    /// The issuer has no such key.
+    UnknownKey,
+    /// It names another algorithm than its key is for.
+    WrongAlgorithm,
+    /// The signature is not the key's.
+    BadSignature,
+    /// Its time is over.
+    Expired,
+    /// Its time has not come.
+    NotYetValid,
+    /// It is for somebody else.
+    WrongAudience,
+    /// It names nobody, or nobody who can be named here.
+    NoSubject,
+    /// The issuer's keys cannot be had at the moment.
+    KeysUnavailable,
+}
+
+impl Reason {
+    /// A word that stays.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Twice => "twice",
+            Self::Malformed => "malformed",
+            Self::UnknownApiKey => "unknown_api_key",
+            Self::UnknownIssuer => "unknown_issuer",
+            Self::UnknownKey => "unknown_key",
+            Self::WrongAlgorithm => "wrong_algorithm",
+            Self::BadSignature => "bad_signature",
+            Self::Expired => "expired",
+            Self::NotYetValid => "not_yet_valid",
+            Self::WrongAudience => "wrong_audience",
+            Self::NoSubject => "no_subject",
+            Self::KeysUnavailable => "keys_unavailable",
+        }
+    }
+}
+
+/// A credential that is missing or bad.
+#[derive(Debug)]
+pub struct Refused {
+    /// The mode that it was for; `None` if there was none.
+    pub mode: Option<&'static str>,
+    /// The kind of fault.
+    pub reason: Reason,
+    /// As the caller reads it.
+    pub error: Error,
+}
+
+impl Refused {
+    /// A credential that is bad, in words that repeat nothing of it.
+    pub(super) fn new(reason: Reason, text: impl Into<String>) -> Self {
+        Self { mode: None, reason, error: Error::Unauthenticated(text.into()) }
+    }
+
+    pub(super) fn missing(text: impl Into<String>) -> Self {
+        Self::new(Reason::Missing, text)
+    }
+
+    /// One that cannot be checked for the moment.
+    pub(super) fn unavailable(cause: impl Into<String>) -> Self {
+        let error = Error::unavailable(cause.into());
+        Self { mode: None, reason: Reason::KeysUnavailable, error }
+    }
+
+    pub(super) fn by(self, mode: &'static str) -> Self {
+        Self { mode: Some(mode), ..self }
+    }
+}

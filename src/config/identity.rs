@@ -1,0 +1,155 @@
+//! The settings of identity: whose credentials are taken.
+
+use std::time::Duration;
+
+use crate::auth::{
+    Algorithm, ApiKey, ApiKeys, Auth, ClaimNames, Issuer, Jwks, Jwt, Mode, Rules, Source, Timing,
+    tenants,
+};
+use crate::config::check::{Problems, read};
+use crate::config::file::{self, File, JwtIssuer};
+use crate::config::{AuthMode, Config, duration, duration_text, name_of};
+
+impl Config {
+    /// The modes of `--auth`, with what the settings file says of each.
+    pub(super) fn read_auth(&self, file: &File, problems: &mut Problems) -> Auth {
+        for (n, mode) in self.auth.iter().enumerate() {
+            if self.auth.iter().take(n).any(|other| other == mode) {
+                problems.add(format!("--auth: {} stands there twice", name_of(*mode)));
+            }
+        }
+        if self.is_open() && self.auth.len() > 1 {
+            problems.add("--auth: none goes with no other mode, since it lets everybody in");
+        }
+        for (mode, table, unused) in [
+            (AuthMode::ApiKey, "API keys", !file.api_keys.is_empty()),
+            (AuthMode::Jwt, "[[jwt]]", !file.jwt.is_empty()),
+        ] {
+            if unused && !self.auth.contains(&mode) {
+                let name = name_of(mode);
+                problems.add(format!(
+                    "--auth: the settings file has {table} that nobody would be asked for; add \
+                     {name} or take them out"
+                ));
+            }
+        }
+        let mut modes = Vec::new();
+        for mode in &self.auth {
+            let name = name_of(*mode);
+            let read = match mode {
+                AuthMode::None => continue,
+                AuthMode::ApiKey => api_keys(&file.api_keys, problems).map(Mode::ApiKeys),
+                AuthMode::Jwt => jwt(&file.jwt, problems).map(Mode::Jwt),
+            };
+            modes
+                .extend(problems.take(read.map_err(|problem| format!("--auth {name}: {problem}"))));
+        }
+        Auth::of(modes)
+    }
+}
+
+fn api_keys(listed: &[file::ApiKey], problems: &mut Problems) -> Result<ApiKeys, String> {
+    let keys: Vec<_> = listed.iter().filter_map(|key| problems.take(api_key(key))).collect();
+    if keys.len() < listed.len() {
+        return Err("some [[api_keys]] cannot be used".to_owned());
+    }
+    ApiKeys::new(keys)
+}
+
+fn api_key(key: &file::ApiKey) -> Result<ApiKey, String> {
+    let file::ApiKey { name, sha256, tenants } = key;
+    let bytes = hex::decode(sha256).ok().and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
+    let wrong = || format!("api_keys: the sha256 of {name:?} must be 64 hex digits");
+    let hash = bytes.ok_or_else(wrong)?;
+    ApiKey::new(name, hash, tenants).map_err(|problem| format!("api_keys: {problem}"))
+}
+
+fn jwt(listed: &[JwtIssuer], problems: &mut Problems) -> Result<Jwt, String> {
+    let one = |issuer: &JwtIssuer| {
+        let read = issuer_of(issuer);
+        read.map_err(|problem| format!("jwt: the issuer {:?}: {problem}", issuer.issuer))
+    };
+    let issuers: Vec<_> = listed.iter().filter_map(|issuer| problems.take(one(issuer))).collect();
+    if issuers.len() < listed.len() {
+        return Err("some [[jwt]] cannot be used".to_owned());
+    }
+    Jwt::new(issuers)
+}
+
+fn issuer_of(issuer: &JwtIssuer) -> Result<Issuer, String> {
+    let rules = rules(issuer)?;
+    let algorithms: Vec<_> = issuer
+        .algorithms
+        .iter()
+        .map(|name| Algorithm::named(name).ok_or_else(|| unknown(name)))
+        .collect::<Result<_, _>>()?;
+    let algorithms = if algorithms.is_empty() { Algorithm::ALL.to_vec() } else { algorithms };
+    let seconds = Duration::from_secs;
+    let ms = Duration::from_millis(100);
+    let usual = Timing::default();
+    let day = seconds(86_400);
+    let timing = Timing {
+        refresh: time("refresh", issuer.refresh.as_deref(), usual.refresh, (seconds(1), day))?,
+        refetch: time("refetch", issuer.refetch.as_deref(), usual.refetch, (ms, seconds(3600)))?,
+        keep: time("keep", issuer.keep.as_deref(), usual.keep, (seconds(60), 30 * day))?,
+    };
+    let source = issuer.jwks.as_deref().ok_or("jwks: a file or a URL is needed")?;
+    let source = Source::parse(source).map_err(|problem| format!("jwks: {problem}"))?;
+    let keys = Jwks::new(source, algorithms, timing);
+    // A file is there before the server is; a URL may come later.
+    if let Source::File(path) = keys.source() {
+        let set = read(path).map_err(|problem| format!("jwks: {problem}"))?;
+        keys.take(&set).map_err(|problem| format!("jwks: {} {problem}", path.display()))?;
+    }
+    Ok(Issuer { rules, keys })
+}
+
+fn rules(issuer: &JwtIssuer) -> Result<Rules, String> {
+    let name = issuer.issuer.as_str();
+    // Principals are `<iss>|<sub>`, `key:<name>` and `cert:<name>`: no two callers share one.
+    if name.is_empty() || name.contains('|') || name.len() > 200 {
+        return Err("must have 1 to 200 bytes and no |".to_owned());
+    }
+    if name.starts_with("key:") || name.starts_with("cert:") {
+        return Err("must not begin with key: or cert:".to_owned());
+    }
+    if issuer.audiences.is_empty() || issuer.audiences.iter().any(String::is_empty) {
+        return Err("audiences: name at least one: tokens for others are not for here".to_owned());
+    }
+    let most = Duration::from_secs(600);
+    let usual = Duration::from_secs(30);
+    let usual_names = ClaimNames::default();
+    Ok(Rules {
+        issuer: name.to_owned(),
+        audiences: issuer.audiences.clone(),
+        leeway: time("leeway", issuer.leeway.as_deref(), usual, (Duration::ZERO, most))?,
+        names: ClaimNames {
+            tenants: match issuer.tenants_claim.as_deref() {
+                None => usual_names.tenants,
+                Some("") => None,
+                Some(claim) => Some(claim.to_owned()),
+            },
+            scopes: issuer.scopes_claim.clone().filter(|claim| !claim.is_empty()),
+        },
+        tenants: tenants(&issuer.tenants)?,
+    })
+}
+
+fn unknown(name: &str) -> String {
+    let known: Vec<_> = Algorithm::ALL.into_iter().map(Algorithm::name).collect();
+    format!("algorithms: {name:?} is none of {}", known.join(", "))
+}
+
+fn time(
+    name: &str,
+    text: Option<&str>,
+    usual: Duration,
+    (least, most): (Duration, Duration),
+) -> Result<Duration, String> {
+    let value = text.map_or(Ok(usual), duration).map_err(|problem| format!("{name}: {problem}"))?;
+    if value < least || value > most {
+        let (least, most) = (duration_text(least), duration_text(most));
+        return Err(format!("{name}: must be from {least} to {most}"));
+    }
+    Ok(value)
+}
