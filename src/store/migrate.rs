@@ -20,17 +20,31 @@ pub struct Migration {
     pub sql: &'static str,
 }
 
-const POSTGRES: &[Migration] = &[Migration {
-    version: 1,
-    name: "0001_init.sql",
-    sql: include_str!("../../migrations/postgres/0001_init.sql"),
-}];
+const POSTGRES: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "0001_init.sql",
+        sql: include_str!("../../migrations/postgres/0001_init.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "0002_retention.sql",
+        sql: include_str!("../../migrations/postgres/0002_retention.sql"),
+    },
+];
 
-const SQLITE: &[Migration] = &[Migration {
-    version: 1,
-    name: "0001_init.sql",
-    sql: include_str!("../../migrations/sqlite/0001_init.sql"),
-}];
+const SQLITE: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "0001_init.sql",
+        sql: include_str!("../../migrations/sqlite/0001_init.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "0002_retention.sql",
+        sql: include_str!("../../migrations/sqlite/0002_retention.sql"),
+    },
+];
 
 /// Why a database's schema cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

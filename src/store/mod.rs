@@ -28,6 +28,7 @@ pub mod hints;
 mod listing;
 pub mod migrate;
 pub mod postgres;
+mod retention;
 pub mod sqlite;
 mod types;
 
@@ -40,6 +41,7 @@ use crate::domain::{Error, Scope, TaskId};
 
 pub(crate) use change::floor_ms;
 pub use hints::Hints;
+pub use retention::{Erased, Keep, Purged, Retention, Tally, add_up};
 pub use types::*;
 
 /// What the service asks of a store. The module's text has the promises.
@@ -87,8 +89,8 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     async fn tasks_page(&self, scope: &Scope, query: &PageQuery) -> Result<Page, Error>;
 
     /// At most `limit` events of a shown task with a generation above `after`, in order; `None`
-    /// if this scope has no such task. Fewer, but one at least, once they have more than
-    /// [`EVENTS_BYTES`].
+    /// if this scope has no such task, or the events are gone with all others of a task that has
+    /// ended. Fewer, but one at least, once they have more than [`EVENTS_BYTES`].
     async fn events_after(
         &self,
         scope: &Scope,
@@ -127,6 +129,30 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// Deletes what has expired: de-duplication rows, and tasks that were never shown and whose
     /// last change is older than `hidden_for`; at most `limit` of each. Returns how many.
     async fn purge_expired_of_all(&self, hidden_for: Duration, limit: u32) -> Result<u32, Error>;
+
+    /// Deletes at most `limit` tasks, with all that belongs to them, that ended longer ago than
+    /// their tenant keeps them, the oldest of a tenant first. Waits for no lock. Rows by which
+    /// repeats are recognised stay until their own time.
+    async fn purge_ended_of_all(&self, retention: &Retention, limit: u32) -> Result<Purged, Error>;
+
+    /// Deletes the whole log of at most `limit` tasks that ended longer ago than their tenant
+    /// keeps events, and keeps the tasks. Returns how many.
+    async fn purge_events_of_all(&self, retention: &Retention, limit: u32) -> Result<u32, Error>;
+
+    /// What [`purge_ended_of_all`](Self::purge_ended_of_all) would delete, without a limit.
+    async fn count_ended_of_all(&self, retention: &Retention) -> Result<Vec<Tally>, Error>;
+
+    // --- an owner's end -----------------------------------------------------------------------
+
+    /// Deletes what belongs to the scope, live and hidden tasks included: at most `limit` tasks
+    /// and as many other rows, or, when none is left, the owner's name unless another tenant has
+    /// tasks of it. What runners report afterwards is stale.
+    async fn erase(&self, scope: &Scope, limit: u32) -> Result<Erased, Error>;
+
+    /// What [`erase`](Self::erase) would delete, without a limit.
+    async fn count_owned(&self, scope: &Scope) -> Result<Erased, Error>;
+
+    // --- the store itself ---------------------------------------------------------------------
 
     /// Whether the store answers.
     async fn ping(&self) -> Result<(), Error>;

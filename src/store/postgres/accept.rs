@@ -16,9 +16,11 @@ use crate::store::types::{Accept, Accepted, AcceptedTurn, Target};
 /// How often a message is tried whose first copy vanished between two looks.
 const TRIES: usize = 3;
 
+/// Does nothing for an owner whose number is out of date.
 const NEW: &str = "-- accept: a new task
 with n as materialized (
   select coalesce($1, (extract(epoch from clock_timestamp()) * 1000000)::bigint) as now
+  where exists (select from owners where id = $3)
 ), d as (
   insert into sent_messages (tenant, owner, context_id, sent_task, message_id, digest, task_id,
     turn, generation, expires_at)
@@ -166,7 +168,7 @@ pub(super) async fn accept(
     scope: &Scope,
     accept: &Accept,
 ) -> Result<Accepted, Error> {
-    let key = match accept.target {
+    let mut key = match accept.target {
         Target::New { .. } => inner.names.intern(&inner.db, scope).await?,
         Target::Existing { .. } => match inner.names.find(&inner.db, scope).await? {
             Some(key) => key,
@@ -189,6 +191,10 @@ pub(super) async fn accept(
         let rows = inner.db.run(&why(key, accept, inner.now())).await?;
         if let Some(reason) = rows.first().map(|row| reason(row, accept)).transpose()?.flatten() {
             return Ok(reason);
+        }
+        if matches!(accept.target, Target::New { .. }) {
+            inner.names.forget(scope);
+            key = inner.names.intern(&inner.db, scope).await?;
         }
     }
     Err(Error::unavailable("a message was neither taken nor refused"))

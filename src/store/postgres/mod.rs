@@ -27,6 +27,7 @@ mod pool;
 mod read;
 mod reply;
 mod report;
+mod retention;
 mod session;
 mod settings;
 #[doc(hidden)]
@@ -46,6 +47,7 @@ use crate::contract::wkt::Struct;
 use crate::domain::{Clock, Error, Scope, TaskId};
 use crate::store::Store;
 use crate::store::hints::Hints;
+use crate::store::retention::{Erased, Purged, Retention, Tally};
 use crate::store::types::{
     Accept, Accepted, CancelRequested, Event, HeldLease, Owners, Page, PageQuery, Renewed, Replied,
     Reply, Report, Reported, Shown, TaskRecord, Turn, View,
@@ -55,6 +57,7 @@ use claim::Mark;
 use listen::Notices;
 use names::Names;
 use pool::{Call, Db};
+use retention::Marks;
 
 pub use fault::ConnectError;
 #[doc(hidden)]
@@ -77,6 +80,8 @@ struct Inner {
     notices: Option<Arc<Notices>>,
     clock: Option<Arc<dyn Clock>>,
     mark: Mark,
+    ended: Marks,
+    ended_logs: Marks,
     /// Calls under way.
     calls: TaskTracker,
     /// The connections for hints.
@@ -143,6 +148,8 @@ impl Postgres {
             notices: settings.notify.then(Arc::default),
             clock: settings.clock.clone(),
             mark: Mark::default(),
+            ended: Marks::default(),
+            ended_logs: Marks::default(),
             calls: TaskTracker::new(),
             background: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -300,6 +307,33 @@ impl Store for Postgres {
     async fn purge_expired_of_all(&self, hidden_for: Duration, limit: u32) -> Result<u32, Error> {
         self.to_end(|inner| async move { upkeep::purge_expired(&inner, hidden_for, limit).await })
             .await
+    }
+
+    async fn purge_ended_of_all(&self, retention: &Retention, limit: u32) -> Result<Purged, Error> {
+        let retention = retention.clone();
+        self.to_end(|inner| async move { retention::purge_ended(&inner, &retention, limit).await })
+            .await
+    }
+
+    async fn purge_events_of_all(&self, retention: &Retention, limit: u32) -> Result<u32, Error> {
+        let retention = retention.clone();
+        self.to_end(|inner| async move { retention::purge_events(&inner, &retention, limit).await })
+            .await
+    }
+
+    async fn count_ended_of_all(&self, retention: &Retention) -> Result<Vec<Tally>, Error> {
+        let retention = retention.clone();
+        self.to_end(|inner| async move { retention::count_ended(&inner, &retention).await }).await
+    }
+
+    async fn erase(&self, scope: &Scope, limit: u32) -> Result<Erased, Error> {
+        let scope = scope.clone();
+        self.to_end(|inner| async move { retention::erase(&inner, &scope, limit).await }).await
+    }
+
+    async fn count_owned(&self, scope: &Scope) -> Result<Erased, Error> {
+        let scope = scope.clone();
+        self.to_end(|inner| async move { retention::count_owned(&inner, &scope).await }).await
     }
 
     async fn ping(&self) -> Result<(), Error> {

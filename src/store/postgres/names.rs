@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio_postgres::Row;
 
@@ -18,9 +19,13 @@ pub(super) struct ScopeKey {
 /// How many scopes are remembered; then it begins anew.
 const SCOPES_MAX: usize = 100_000;
 
-/// Numbers never change, so one that was seen once is good for ever.
+/// How long a number is believed. An owner that was erased has another one when it comes back, and
+/// no server is told; until then such a server finds nothing of that owner.
+const BELIEVED_FOR: Duration = Duration::from_secs(60);
+
+/// Numbers never change, and none is ever given again, so one that is out of date names nobody.
 #[derive(Debug, Default)]
-pub(super) struct Names(Mutex<HashMap<Scope, ScopeKey>>);
+pub(super) struct Names(Mutex<HashMap<Scope, (ScopeKey, Instant)>>);
 
 const FIND: &str = "-- names
 select (select id from tenants where name = $1), (select id from owners where name = $2)";
@@ -58,8 +63,20 @@ impl Names {
         found.ok_or_else(|| Error::internal("a name was interned and is not there"))
     }
 
+    /// The numbers of a scope as they are now.
+    pub(super) async fn fresh(&self, db: &Db, scope: &Scope) -> Result<Option<ScopeKey>, Error> {
+        self.ask(db, scope, FIND).await
+    }
+
+    /// Forgets the numbers of a scope: one of them was not there any more.
+    pub(super) fn forget(&self, scope: &Scope) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(scope);
+    }
+
     fn cached(&self, scope: &Scope) -> Option<ScopeKey> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(scope).copied()
+        let cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (key, since) = cache.get(scope)?;
+        (since.elapsed() < BELIEVED_FOR).then_some(*key)
     }
 
     async fn ask(
@@ -82,7 +99,7 @@ impl Names {
             if cache.len() >= SCOPES_MAX {
                 cache.clear();
             }
-            cache.insert(scope.clone(), key);
+            cache.insert(scope.clone(), (key, Instant::now()));
         }
         Ok(key)
     }

@@ -51,7 +51,8 @@ left join lateral (
   where before <= $6
   order by generation
 ) e on true
-where t.tenant = $1 and t.owner = $2 and t.id = $3 and t.shown";
+where t.tenant = $1 and t.owner = $2 and t.id = $3 and t.shown
+  and (e.generation is not null or t.terminal_at is null or t.generation <= $4)";
 
 /// The columns that a listing shows, which come first in every statement that has them. By place:
 /// a page would look up three hundred names.

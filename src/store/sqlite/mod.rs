@@ -10,6 +10,7 @@ mod open;
 mod page;
 mod pool;
 mod read;
+mod retention;
 mod rows;
 mod turns;
 mod upkeep;
@@ -18,6 +19,7 @@ mod writer;
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -28,6 +30,7 @@ use crate::contract::wkt::Struct;
 use crate::domain::{Clock, Error, Scope, TaskId};
 use crate::store::Store;
 use crate::store::hints::Hints;
+use crate::store::retention::{Erased, Purged, Retention, Tally};
 use crate::store::types::{
     Accept, Accepted, CancelRequested, Event, HeldLease, Owners, Page, PageQuery, Renewed, Replied,
     Reply, Report, Reported, Shown, TaskRecord, Turn, View,
@@ -84,11 +87,14 @@ pub struct Sqlite {
     _lock: Option<Arc<File>>,
 }
 
-/// Numbers of interned names. They never change, so a number that was seen once is good for ever.
+/// Numbers of interned names. They never change, so a number that was seen once is good until its
+/// owner is erased.
 #[derive(Debug, Default)]
 struct Names {
     tenants: Mutex<HashMap<String, i64>>,
     owners: Mutex<HashMap<String, i64>>,
+    /// How often an owner was erased.
+    erased: AtomicU64,
 }
 
 /// A scope by its numbers.
@@ -103,11 +109,20 @@ impl Names {
     /// readers, who see what is committed and may believe it for ever.
     fn find(&self, connection: &Connection, scope: &Scope) -> Result<Option<ScopeKey>, Error> {
         let (tenant, owner) = (scope.tenant().as_str(), scope.owner().as_str());
+        let erased = self.erased.load(Ordering::SeqCst);
         let tenant_number = number(&self.tenants, connection, TENANT, tenant)?;
         let owner_number = number(&self.owners, connection, OWNER, owner)?;
-        keep(&self.tenants, tenant, tenant_number);
-        keep(&self.owners, owner, owner_number);
+        keep(&self.tenants, tenant, tenant_number, || true);
+        // A read that began before an owner was erased does not know it yet.
+        keep(&self.owners, owner, owner_number, || erased == self.erased.load(Ordering::SeqCst));
         Ok(key(tenant_number, owner_number))
+    }
+
+    /// Forgets the number of an owner that was erased.
+    fn forget(&self, scope: &Scope) {
+        self.erased.fetch_add(1, Ordering::SeqCst);
+        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        owners.remove(scope.owner().as_str());
     }
 
     /// As [`find`](Self::find) for the writer, whose transaction may still be rolled back.
@@ -157,9 +172,15 @@ fn number(
     Ok(rows.next()?.map(|row| row.get(0)).transpose()?)
 }
 
-fn keep(cache: &Mutex<HashMap<String, i64>>, name: &str, number: Option<i64>) {
-    if let Some(number) = number {
-        let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+fn keep(
+    cache: &Mutex<HashMap<String, i64>>,
+    name: &str,
+    number: Option<i64>,
+    is_true: impl FnOnce() -> bool,
+) {
+    let Some(number) = number else { return };
+    let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+    if is_true() {
         cache.entry(name.to_owned()).or_insert(number);
     }
 }
@@ -407,6 +428,49 @@ impl Store for Sqlite {
     async fn purge_expired_of_all(&self, hidden_for: Duration, limit: u32) -> Result<u32, Error> {
         let now = self.now();
         self.writer.write(move |c| upkeep::purge_expired(c, hidden_for, limit, now)).await
+    }
+
+    async fn purge_ended_of_all(&self, retention: &Retention, limit: u32) -> Result<Purged, Error> {
+        let (retention, now) = (retention.clone(), self.now());
+        self.writer.write(move |c| retention::purge_ended(c, &retention, limit, now)).await
+    }
+
+    async fn purge_events_of_all(&self, retention: &Retention, limit: u32) -> Result<u32, Error> {
+        let (retention, now) = (retention.clone(), self.now());
+        self.writer.write(move |c| retention::purge_events(c, &retention, limit, now)).await
+    }
+
+    async fn count_ended_of_all(&self, retention: &Retention) -> Result<Vec<Tally>, Error> {
+        let (retention, now) = (retention.clone(), self.now());
+        self.readers.read(move |c| retention::count_ended(c, &retention, now)).await
+    }
+
+    async fn erase(&self, scope: &Scope, limit: u32) -> Result<Erased, Error> {
+        let (names, owned, of) = (Arc::clone(&self.names), scope.clone(), scope.clone());
+        let (after, hints) = (Arc::clone(&self.names), Arc::clone(&self.hints));
+        let work = move |connection: &Connection| match names.look(connection, &owned)? {
+            Some(key) => retention::erase(connection, key, owned.tenant(), limit),
+            None => Ok((Erased::default(), Vec::new())),
+        };
+        let told = move |(erased, tasks): &(Erased, Vec<TaskId>)| {
+            if erased.name {
+                after.forget(&of);
+            }
+            for task in tasks {
+                hints.wake_task(*task);
+            }
+        };
+        self.writer.write_then(work, told).await.map(|(erased, _)| erased)
+    }
+
+    async fn count_owned(&self, scope: &Scope) -> Result<Erased, Error> {
+        let (names, scope) = (Arc::clone(&self.names), scope.clone());
+        self.readers
+            .read(move |connection| match names.find(connection, &scope)? {
+                Some(key) => retention::count_owned(connection, key, scope.tenant()),
+                None => Ok(Erased::default()),
+            })
+            .await
     }
 
     async fn ping(&self) -> Result<(), Error> {

@@ -116,14 +116,16 @@ pub(super) fn events(
     after: i64,
     limit: u32,
 ) -> Result<Option<Vec<Event>>, Error> {
-    let context: Option<String> = connection
+    let found: Option<(String, bool)> = connection
         .prepare_cached(
-            "select context_id from tasks
+            "select context_id, terminal_at is not null and generation > ?4 from tasks
              where tenant = ?1 and id = ?2 and owner = ?3 and shown",
         )?
-        .query_row(params![key.tenant, task.uuid(), key.owner], |row| row.get(0))
+        .query_row(params![key.tenant, task.uuid(), key.owner, after], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
         .optional()?;
-    let Some(context) = context else { return Ok(None) };
+    let Some((context, has_more)) = found else { return Ok(None) };
     let id = task.to_string();
     let mut find = connection.prepare_cached(
         "select generation, turn, at, body from task_events
@@ -139,7 +141,8 @@ pub(super) fn events(
         bytes += body.len();
         events.push(codec::event(&id, &context, row.get(0)?, row.get(1)?, row.get(2)?, &body)?);
     }
-    Ok(Some(events))
+    let is_gone = has_more && events.is_empty();
+    Ok((!is_gone).then_some(events))
 }
 
 pub(super) fn live_tasks(

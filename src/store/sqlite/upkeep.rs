@@ -119,13 +119,19 @@ pub(super) fn purge_expired(
         })?
         .collect::<rusqlite::Result<Vec<(i64, Uuid)>>>()?;
     for (tenant, id) in &old {
-        for table in TABLES {
-            let sql = format!("delete from {table} where tenant = ?1 and task_id = ?2");
-            connection.prepare_cached(&sql)?.execute(params![tenant, id])?;
-        }
-        connection
-            .prepare_cached("delete from tasks where tenant = ?1 and id = ?2")?
-            .execute(params![tenant, id])?;
+        delete_task(connection, *tenant, id)?;
     }
     Ok(u32::try_from(sent + old.len()).unwrap_or(u32::MAX))
+}
+
+/// Deletes a task with all that belongs to it.
+pub(super) fn delete_task(connection: &Connection, tenant: i64, id: &Uuid) -> Result<(), Error> {
+    for table in TABLES {
+        let sql = format!("delete from {table} where tenant = ?1 and task_id = ?2");
+        connection.prepare_cached(&sql)?.execute(params![tenant, id])?;
+    }
+    connection
+        .prepare_cached("delete from tasks where tenant = ?1 and id = ?2")?
+        .execute(params![tenant, id])?;
+    Ok(())
 }

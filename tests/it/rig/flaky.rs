@@ -8,8 +8,9 @@ use a2ad::contract::wkt::Struct;
 use a2ad::domain::{Error, Scope, SystemClock, TaskId};
 use a2ad::store::sqlite::{Location, Settings, Sqlite};
 use a2ad::store::{
-    Accept, Accepted, CancelRequested, Event, HeldLease, Hints, Owners, Page, PageQuery, Renewed,
-    Replied, Reply, Report, Reported, Shown, Store, TaskRecord, Turn, View,
+    Accept, Accepted, CancelRequested, Erased, Event, HeldLease, Hints, Owners, Page, PageQuery,
+    Purged, Renewed, Replied, Reply, Report, Reported, Retention, Shown, Store, Tally, TaskRecord,
+    Turn, View,
 };
 use async_trait::async_trait;
 
@@ -177,6 +178,26 @@ impl Store for Flaky {
 
     async fn purge_expired_of_all(&self, hidden_for: Duration, limit: u32) -> Result<u32, Error> {
         self.store()?.purge_expired_of_all(hidden_for, limit).await
+    }
+
+    async fn purge_ended_of_all(&self, retention: &Retention, limit: u32) -> Result<Purged, Error> {
+        self.store()?.purge_ended_of_all(retention, limit).await
+    }
+
+    async fn purge_events_of_all(&self, retention: &Retention, limit: u32) -> Result<u32, Error> {
+        self.store()?.purge_events_of_all(retention, limit).await
+    }
+
+    async fn count_ended_of_all(&self, retention: &Retention) -> Result<Vec<Tally>, Error> {
+        self.store()?.count_ended_of_all(retention).await
+    }
+
+    async fn erase(&self, scope: &Scope, limit: u32) -> Result<Erased, Error> {
+        self.store()?.erase(scope, limit).await
+    }
+
+    async fn count_owned(&self, scope: &Scope) -> Result<Erased, Error> {
+        self.store()?.count_owned(scope).await
     }
 
     async fn ping(&self) -> Result<(), Error> {

@@ -4,6 +4,7 @@ mod accepting;
 mod canceling;
 mod listing;
 mod reporting;
+mod retention;
 mod turns;
 
 use std::sync::Arc;
@@ -416,4 +417,18 @@ promises! {
         live_tasks_are_counted_by_owner_and_by_tenant,
         what_was_never_shown_expires,
         what_is_worked_on_or_was_a_moment_ago_does_not_expire;
+    retention:
+        a_task_goes_with_all_its_rows_when_its_time_is_over,
+        what_has_not_ended_is_never_purged,
+        every_end_is_an_end,
+        batches_are_bounded_and_the_oldest_goes_first,
+        each_tenant_keeps_what_it_is_told_to,
+        totals_stay_exact_while_tasks_are_purged,
+        a_walk_neither_repeats_nor_skips_what_stays,
+        a_log_goes_whole_and_its_task_stays,
+        a_repeat_finds_that_the_task_it_made_is_gone,
+        several_purgers_share_the_work,
+        an_owner_is_erased_and_nobody_else,
+        an_owner_that_comes_back_begins_anew,
+        an_owner_of_several_tenants_is_erased_in_one;
 }
