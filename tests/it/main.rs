@@ -22,6 +22,7 @@ mod choices;
 mod contract;
 mod crash;
 mod discovery;
+mod envoy;
 mod faults;
 mod grpc;
 mod identity;

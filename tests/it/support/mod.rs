@@ -1,6 +1,8 @@
 //! What the tests share: databases, servers, clients, and ways to wait.
 
 pub(crate) mod cluster;
+pub(crate) mod envoy;
+pub(crate) mod issuer;
 pub(crate) mod pgbouncer;
 pub(crate) mod postgres;
 pub(crate) mod program;
