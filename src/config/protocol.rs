@@ -30,6 +30,13 @@ pub struct ProtocolArgs {
     /// The longest that SendMessage waits before it answers with the task as it is, or `off`
     #[arg(long, env = "A2AD_SEND_WAIT", value_name = "TIME", default_value = "off")]
     pub send_wait: Wait,
+    /// After which states of its turn SendStreamingMessage ends: `terminal` ones alone, `input`
+    /// required too, or any that `interrupted` it
+    #[arg(long, env = "A2AD_SEND_STREAM_ENDS", value_name = "STATES", default_value = "input")]
+    pub send_stream_ends: StreamEnds,
+    /// After which states SubscribeToTask ends, in the same words
+    #[arg(long, env = "A2AD_SUBSCRIBE_ENDS", value_name = "STATES", default_value = "terminal")]
+    pub subscribe_ends: StreamEnds,
     /// What CancelTask of a task that was canceled before answers
     #[arg(long, env = "A2AD_CANCEL_AGAIN", value_name = "ANSWER", default_value = "error")]
     pub cancel_again: CancelAgain,
@@ -57,6 +64,17 @@ impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.map_or_else(|| "off".to_owned(), duration_text))
     }
+}
+
+/// After which states a stream ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum StreamEnds {
+    /// The end of the task.
+    Terminal,
+    /// That, and `INPUT_REQUIRED`.
+    Input,
+    /// That, and `AUTH_REQUIRED`.
+    Interrupted,
 }
 
 /// What a repeated cancel answers.
@@ -124,6 +142,8 @@ impl ProtocolArgs {
         service::Settings {
             require_extensions: self.require_extensions.into(),
             send_wait: self.send_wait.0,
+            send_stream_ends: self.send_stream_ends.into(),
+            subscribe_ends: self.subscribe_ends.into(),
             cancel_again: self.cancel_again == CancelAgain::Task,
             agent_role: self.agent_role == AgentRole::Accept,
             ..settings
@@ -146,6 +166,16 @@ impl ProtocolArgs {
                 EarlyErrors::Json => bindings::EarlyErrors::Json,
                 EarlyErrors::Events => bindings::EarlyErrors::Events,
             },
+        }
+    }
+}
+
+impl From<StreamEnds> for service::StreamEnds {
+    fn from(states: StreamEnds) -> Self {
+        match states {
+            StreamEnds::Terminal => Self::Terminal,
+            StreamEnds::Input => Self::Input,
+            StreamEnds::Interrupted => Self::Interrupted,
         }
     }
 }

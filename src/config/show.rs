@@ -152,6 +152,8 @@ impl Checked {
             early_stream_errors,
             require_extensions,
             send_wait,
+            send_stream_ends,
+            subscribe_ends,
             cancel_again,
             agent_role,
         } = config.protocol;
@@ -166,6 +168,8 @@ impl Checked {
             ("early-stream-errors", name_of(early_stream_errors)),
             ("require-extensions", name_of(require_extensions)),
             ("send-wait", send_wait.to_string()),
+            ("send-stream-ends", name_of(send_stream_ends)),
+            ("subscribe-ends", name_of(subscribe_ends)),
             ("cancel-again", name_of(cancel_again)),
             ("agent-role", name_of(agent_role)),
             ("lease", duration_text(config.lease)),

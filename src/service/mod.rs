@@ -41,7 +41,7 @@ use room::Room;
 use runners::Runners;
 use stream::Gauge;
 
-pub use settings::{Dedupe, Limits, Settings};
+pub use settings::{Dedupe, Limits, Settings, StreamEnds};
 pub use stream::{EventStream, Streamed};
 
 /// Who makes a call, and in which trace.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::contract::v1::TaskState;
 use crate::service::offers::RequireExtensions;
 use crate::service::quotas::Quotas;
 
@@ -15,6 +16,30 @@ pub enum Dedupe {
     /// For callers that have a principal of their own.
     #[default]
     Auto,
+}
+
+/// Which events end a stream (AMB-04).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamEnds {
+    /// The end of the task.
+    Terminal,
+    /// That, and `INPUT_REQUIRED`.
+    Input,
+    /// That, and `AUTH_REQUIRED`.
+    Interrupted,
+}
+
+impl StreamEnds {
+    pub(super) fn at(self, state: TaskState) -> bool {
+        state.is_terminal()
+            || match self {
+                Self::Terminal => false,
+                Self::Input => state == TaskState::InputRequired,
+                Self::Interrupted => {
+                    matches!(state, TaskState::InputRequired | TaskState::AuthRequired)
+                }
+            }
+    }
 }
 
 /// Sizes of what goes in and out, in bytes of the encoded messages.
@@ -92,6 +117,10 @@ pub struct Settings {
     /// The longest that SendMessage waits; then it answers as if it had not been asked to
     /// (AMB-01). Without it, as long as it takes.
     pub send_wait: Option<Duration>,
+    /// After which events of its own turn or a later one SendStreamingMessage ends.
+    pub send_stream_ends: StreamEnds,
+    /// After which events SubscribeToTask ends.
+    pub subscribe_ends: StreamEnds,
     /// Whether CancelTask of a task that was canceled before returns it (AMB-06).
     pub cancel_again: bool,
     /// Whether a message may say that it is an agent's (AMB-40).
@@ -122,6 +151,8 @@ impl Default for Settings {
             list_history_default: 0,
             require_extensions: RequireExtensions::Sends,
             send_wait: None,
+            send_stream_ends: StreamEnds::Input,
+            subscribe_ends: StreamEnds::Terminal,
             cancel_again: false,
             agent_role: false,
             limits: Limits::default(),

@@ -20,6 +20,7 @@ use crate::domain::{Error, Scope, TaskId};
 use crate::service::log::Log;
 use crate::service::quotas::Stream as Place;
 use crate::service::send::{Arrived, Sent};
+use crate::service::settings::StreamEnds;
 use crate::service::{Call, Inner};
 use crate::store::{AcceptedTurn, Event, TaskRecord, View};
 
@@ -66,22 +67,19 @@ impl Drop for Open {
     }
 }
 
-/// The event after which a stream ends.
+/// The event after which a stream ends: an end of the task, or an interruption by this turn or a
+/// later one of the kind that the settings name (SUB-03, STR-04, AMB-04).
 #[derive(Clone, Copy)]
-enum Until {
-    /// The task has ended (SUB-03).
-    Ended,
-    /// The task has ended, or this turn or a later one asks for input (STR-04, AMB-04).
-    Settled(i64),
+struct Until {
+    turn: i64,
+    ends: StreamEnds,
 }
 
 impl Until {
     fn is(self, event: &Event) -> bool {
         let Some(Payload::StatusUpdate(update)) = &event.response.payload else { return false };
         let state = update.status.as_ref().map_or(TaskState::Unspecified, |status| status.state());
-        state.is_terminal()
-            || (state == TaskState::InputRequired
-                && matches!(self, Self::Settled(turn) if event.turn >= turn))
+        state.is_terminal() || (self.ends.at(state) && event.turn >= self.turn)
     }
 }
 
@@ -278,7 +276,7 @@ impl Inner {
             status: update.status,
             ..Default::default()
         };
-        let mut follow = Follow::new(self, log, Until::Settled(turn), begun.generation);
+        let mut follow = Follow::new(self, log, self.until_settled(turn), begun.generation);
         follow.first = Some(Box::new(Streamed::new(begun.generation, Payload::Task(first))));
         follow.ready = events;
         Ok(follow.stream())
@@ -306,7 +304,7 @@ impl Inner {
             }
             if record.shown {
                 let over = self.has_settled(scope, accepted, &record).await?;
-                let until = Until::Settled(accepted.turn);
+                let until = self.until_settled(accepted.turn);
                 let mut follow = Follow::new(self, log, until, record.generation);
                 let task = Payload::Task(self.fitting(record.task)?);
                 follow.first = Some(Box::new(Streamed::new(record.generation, task)));
@@ -336,7 +334,11 @@ impl Inner {
         let before = interrupted.generation - 1;
         let events = self.store.events_after(scope, accepted.task, before, 1).await?;
         let event = events.and_then(|events| events.into_iter().next());
-        Ok(event.is_some_and(|event| Until::Settled(accepted.turn).is(&event)))
+        Ok(event.is_some_and(|event| self.until_settled(accepted.turn).is(&event)))
+    }
+
+    fn until_settled(&self, turn: i64) -> Until {
+        Until { turn, ends: self.settings.send_stream_ends }
     }
 
     /// A stream of one message (STR-02).
@@ -365,6 +367,7 @@ impl Inner {
         if self.drain.is_cancelled() {
             return Err(Error::ShuttingDown);
         }
+        let until = Until { turn: 0, ends: self.settings.subscribe_ends };
         let log = self.logs.open(&scope, task);
         let armed = log.armed();
         if let Some(after) = after.filter(|_| call.wants_cursor()) {
@@ -374,7 +377,7 @@ impl Inner {
                 let right = "must be the id of an event of this task";
                 return Err(Error::invalid("last-event-id", right));
             }
-            let mut follow = Follow::new(self, log, Until::Ended, after);
+            let mut follow = Follow::new(self, log, until, after);
             if after == record.generation {
                 follow.over = state_of(&record).is_terminal();
                 follow.armed = Some(armed);
@@ -390,7 +393,7 @@ impl Inner {
                 "the task has ended ({state}) and has no more events; read it with GetTask"
             )));
         }
-        let mut follow = Follow::new(self, log, Until::Ended, record.generation);
+        let mut follow = Follow::new(self, log, until, record.generation);
         let first = Payload::Task(self.fitting(record.task)?);
         follow.first = Some(Box::new(Streamed::new(record.generation, first)));
         follow.armed = Some(armed);

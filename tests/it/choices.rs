@@ -2,18 +2,19 @@
 
 use std::time::Duration;
 
-use a2ad::agent::Agent;
 use a2ad::agent::demo::Demo;
+use a2ad::agent::{Agent, AgentError, AgentTurn, TurnHandle};
 use a2ad::bindings::{MissingVersion, Settings};
 use a2ad::client::Client;
 use a2ad::config::Cards;
 use a2ad::contract::fault::StatusTable;
 use a2ad::contract::v1::send_message_response::Payload;
-use a2ad::contract::v1::{self, TaskState};
-use a2ad::service;
+use a2ad::contract::v1::{self, TaskState, stream_response};
+use a2ad::server::Server;
 use a2ad::service::offers::RequireExtensions;
+use a2ad::service::{self, StreamEnds};
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::{Code, Request, Status};
+use tonic::{Code, Request, Status, Streaming};
 use tonic_types::StatusExt;
 
 use crate::rig::raw::{frame, grpc};
@@ -82,6 +83,66 @@ async fn a_send_waits_as_long_as_it_takes_or_as_the_settings_say() {
         let reply = client.send_message(send("reply hi")).await.unwrap().into_inner();
         let is_message = matches!(reply.payload, Some(Payload::Message(_)));
         assert!(is_message || send_wait == Some(Duration::ZERO), "{send_wait:?}: {reply:?}");
+    }
+}
+
+/// Asks for what its message names, and ends no task.
+struct Asking;
+
+#[async_trait::async_trait]
+impl Agent for Asking {
+    fn card(&self) -> v1::AgentCard {
+        Demo.card()
+    }
+
+    async fn run(&self, turn: AgentTurn, handle: &mut TurnHandle) -> Result<(), AgentError> {
+        match turn.text().as_str() {
+            "auth" => Ok(handle.say_status(TaskState::AuthRequired, "authorize this").await?),
+            _ => Ok(handle.ask("which one?").await?),
+        }
+    }
+}
+
+/// The states that a stream tells until it ends, or until it tells nothing for a while. Nothing
+/// happens to a task by itself here, so that only an end can come.
+async fn told(mut stream: Streaming<v1::StreamResponse>) -> (Vec<TaskState>, bool) {
+    let mut states = Vec::new();
+    loop {
+        let item = tokio::time::timeout(Duration::from_millis(500), stream.message()).await;
+        let Ok(item) = item else { return (states, false) };
+        let Some(item) = item.unwrap() else { return (states, true) };
+        if let Some(stream_response::Payload::StatusUpdate(update)) = item.payload {
+            states.push(update.status.unwrap().state());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_ends_after_the_states_that_the_settings_name() {
+    use StreamEnds::{Input, Interrupted, Terminal};
+    let (input, auth) = (TaskState::InputRequired, TaskState::AuthRequired);
+    for (ends, after_input, after_auth) in
+        [(Terminal, false, false), (Input, true, false), (Interrupted, true, true)]
+    {
+        for (text, state, ended) in [("input", input, after_input), ("auth", auth, after_auth)] {
+            let defaults = service::Settings::default();
+            let of_sends = service::Settings { send_stream_ends: ends, ..defaults };
+            let server = TestServer::of(Server::builder(Asking).settings(of_sends)).await;
+            let mut client = server.client().await;
+            let sent = client.send_streaming_message(send(text)).await.unwrap().into_inner();
+            assert_eq!(told(sent).await, (vec![state], ended), "a send, {ends:?}");
+
+            // What it finds does not end a subscription, only what happens afterwards.
+            let of_others = service::Settings { subscribe_ends: ends, ..defaults };
+            let server = TestServer::of(Server::builder(Asking).settings(of_others)).await;
+            let mut client = server.client().await;
+            let asked = task_of(client.send_message(send("input")).await.unwrap());
+            let follow = v1::SubscribeToTaskRequest { id: asked.id.clone(), ..Default::default() };
+            let follow = client.subscribe_to_task(follow).await.unwrap().into_inner();
+            let more = rig::to_task(send(text), &asked.id);
+            client.send_message(more).await.unwrap();
+            assert_eq!(told(follow).await, (vec![state], ended), "a subscription, {ends:?}");
+        }
     }
 }
 

@@ -44,7 +44,10 @@ impl Pair {
     /// Starts one of the two, at its address.
     fn begin(&mut self, n: usize) {
         let arguments = [
-            "--auth", "none", "--dedupe", "on",
+            "--auth",
+            "none",
+            "--dedupe",
+            "on",
             "--store",
             &self.store,
             "--page-token-keys",
