@@ -44,10 +44,10 @@ impl Pair {
     /// Starts one of the two, at its address.
     fn begin(&mut self, n: usize) {
         let arguments = [
+            "--config",
+            "a2ad.toml",
             "--auth",
-            "none",
-            "--dedupe",
-            "on",
+            "jwt",
             "--store",
             &self.store,
             "--page-token-keys",
