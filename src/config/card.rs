@@ -18,6 +18,7 @@ use crate::config::file::Interface;
 use crate::contract::{PROTOCOL_VERSION, v1};
 use crate::domain::Tenant;
 use crate::service::offers::{Offers, PUSH_NOTIFICATIONS, STREAMING};
+use crate::service::retention::Rules;
 
 /// The agent card.
 #[derive(Debug, Clone, Args)]
@@ -73,6 +74,8 @@ pub struct Cards {
     pub interfaces: Vec<v1::AgentInterface>,
     /// What signs them.
     pub signer: Signer,
+    /// How long what has ended is kept, of which they tell.
+    pub retention: Rules,
 }
 
 impl Cards {
@@ -97,7 +100,10 @@ impl Cards {
         let public = self.public.clone().unwrap_or(own);
         let originals = [Some(&public), self.extended.as_ref()];
         let extended = self.extended.clone().map(|card| place.completed(card, schemes));
-        let mut offers = Offers::new(place.completed(public.clone(), schemes), extended);
+        let named = self.interfaces.iter().map(|at| at.tenant.as_str());
+        let more = self.retention.extension(named);
+        let card = place.completed(public.clone(), schemes);
+        let mut offers = Offers::with(card, extended, more.as_slice());
         for (original, card) in originals.into_iter().flatten().zip(offers.cards_mut()) {
             card::jws::is_still_signed(original, card)?;
             self.signer.sign(card)?;
@@ -112,6 +118,7 @@ pub(super) struct Site<'a> {
     pub(super) auth: &'a Auth,
     pub(super) listen: SocketAddr,
     pub(super) secure: bool,
+    pub(super) retention: Rules,
 }
 
 impl CardArgs {
@@ -123,7 +130,7 @@ impl CardArgs {
         site: Site<'_>,
         problems: &mut Problems,
     ) -> (Cards, v1::AgentCard) {
-        let Site { own, auth, listen, secure } = site;
+        let Site { own, auth, listen, secure, retention } = site;
         let public = self.public_url.as_deref().map(|url| Address::parse(url, secure));
         let public = public.and_then(|address| {
             problems.take(address.map_err(|problem| format!("--public-url: {problem}")))
@@ -133,6 +140,7 @@ impl CardArgs {
             extended: read_card("--extended-card", self.extended_card.as_deref(), problems),
             interfaces: interfaces.iter().filter_map(|one| interface(one, problems)).collect(),
             signer: self.signer(public.as_ref(), problems),
+            retention,
         };
         self.check_extended(&cards, auth, problems);
         let own = cards.public.clone().unwrap_or(own);

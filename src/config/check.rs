@@ -15,6 +15,7 @@ use crate::config::{
 };
 use crate::contract::v1::AgentCard;
 use crate::domain::page::KeyRing;
+use crate::service::retention::Rules;
 
 /// Settings that go together, with the files they name read.
 #[derive(Debug, Clone)]
@@ -31,6 +32,8 @@ pub struct Checked {
     pub cards: Cards,
     /// The public card as it would be told at `--listen`: completed and signed.
     pub card: AgentCard,
+    /// How long what has ended is kept.
+    pub retention: Rules,
     /// How much is taken.
     pub limits: Limits,
     /// What is allowed but deserves a second thought, in words.
@@ -52,6 +55,13 @@ impl Problems {
     }
 }
 
+impl Problems {
+    /// The value, or all of its problems kept.
+    pub(super) fn take_all<T>(&mut self, outcome: Result<T, Vec<String>>) -> Option<T> {
+        outcome.map_err(|problems| self.0.extend(problems)).ok()
+    }
+}
+
 impl Config {
     /// Checks every setting, and reads the files that they name.
     ///
@@ -66,6 +76,8 @@ impl Config {
         if let Some(file) = &file {
             check_limits(&file.limits, &mut problems);
         }
+        let tenants = file.as_ref().map_or(&[][..], |file| &file.tenants);
+        let retention = problems.take_all(self.retention.rules(tenants)).unwrap_or_default();
         let page_token_keys = self.read_page_token_keys(&mut problems);
         let tls = self.read_tls(&mut problems);
         let auth = file.as_ref().map_or(Auth::none(), |file| self.read_auth(file, &mut problems));
@@ -76,7 +88,8 @@ impl Config {
             None => (Cards::default(), own),
             Some(file) => {
                 let (listen, secure) = (self.listen, self.tls_cert.is_some());
-                let site = Site { own, auth: &auth, listen, secure };
+                let retention = retention.clone();
+                let site = Site { own, auth: &auth, listen, secure, retention };
                 self.card.read(&file.interfaces, site, &mut problems)
             }
         };
@@ -88,7 +101,17 @@ impl Config {
             _ => return Err(problems.0),
         };
         let warnings = self.warnings();
-        Ok(Checked { config: self, auth, page_token_keys, tls, cards, card, limits, warnings })
+        Ok(Checked {
+            config: self,
+            auth,
+            page_token_keys,
+            tls,
+            cards,
+            card,
+            retention,
+            limits,
+            warnings,
+        })
     }
 
     /// `None` if it cannot be read: then nothing is known of what it says.

@@ -18,6 +18,7 @@
 use serde::Deserialize;
 
 use crate::config::quotas::{self, Rates, Shares};
+use crate::config::retention::TenantSettings;
 use crate::service;
 
 /// All that the file may hold. Members that it does not know are refused.
@@ -30,6 +31,8 @@ pub struct File {
     pub jwt: Vec<JwtIssuer>,
     /// What the agent card says clients connect to, the preferred one first.
     pub interfaces: Vec<Interface>,
+    /// What tenants have of their own.
+    pub tenants: Vec<TenantSettings>,
     /// How much is taken.
     pub limits: Limits,
 }

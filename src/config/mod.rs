@@ -11,6 +11,7 @@ pub mod file;
 mod identity;
 mod protocol;
 mod quotas;
+pub mod retention;
 mod show;
 mod tls;
 mod values;
@@ -33,6 +34,7 @@ pub use protocol::{
     AgentRole, CancelAgain, EarlyErrors, MissingVersion, ProtocolArgs, RequireExtensions,
     StatusTable, Wait,
 };
+pub use retention::RetentionArgs;
 pub use tls::Tls;
 pub use values::{Secret, StoreKind, StoreUrl, duration, duration_text};
 
@@ -114,6 +116,9 @@ pub struct Config {
         value_parser = duration
     )]
     pub dedupe_window: Duration,
+    /// How long what has ended is kept.
+    #[command(flatten)]
+    pub retention: RetentionArgs,
     /// Messages of history in a task when a call names no number
     #[arg(long, env = "A2AD_HISTORY", value_name = "N", default_value_t = 100)]
     pub history: u32,

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use crate::auth::{Auth, Mode};
 use crate::config::file::Limits;
-use crate::config::quotas;
-use crate::config::{CardArgs, Checked, Config, ProtocolArgs, StoreArgs, duration_text, name_of};
+use crate::config::{
+    CardArgs, Checked, Config, ProtocolArgs, RetentionArgs, StoreArgs, duration_text, name_of,
+};
+use crate::config::{quotas, retention};
 use crate::contract::v1;
 
 fn path(path: &Option<PathBuf>) -> String {
@@ -30,6 +32,7 @@ impl Checked {
         let pairs = self.reach().into_iter().chain(self.discovery()).chain(self.work());
         let pairs = pairs.map(|(name, value)| (name.to_owned(), value));
         let quotas = self.limits.quotas().map(|quotas| quotas::words(&quotas)).unwrap_or_default();
+        let quotas = quotas.into_iter().chain(retention::words(&self.retention));
         pairs.chain(quotas).map(|(name, value)| format!("{name:<24} {value}")).collect()
     }
 
@@ -52,6 +55,7 @@ impl Checked {
             agent: _,
             dedupe: _,
             dedupe_window: _,
+            retention: _,
             history: _,
             list_history: _,
             protocol: _,
@@ -157,10 +161,16 @@ impl Checked {
             cancel_again,
             agent_role,
         } = config.protocol;
+        let RetentionArgs { task_retention, event_retention, purge_batch, purge_pause } =
+            config.retention;
         vec![
             ("agent", name_of(config.agent)),
             ("dedupe", name_of(config.dedupe)),
             ("dedupe-window", duration_text(config.dedupe_window)),
+            ("task-retention", task_retention.to_string()),
+            ("event-retention", event_retention.to_string()),
+            ("purge-batch", purge_batch.to_string()),
+            ("purge-pause", duration_text(purge_pause)),
             ("history", config.history.to_string()),
             ("list-history", config.list_history.to_string()),
             ("missing-version", name_of(missing_version)),

@@ -51,6 +51,10 @@ pub const A2A_EXTENSIONS: &str = "a2a-extensions";
 /// it names in `Last-Event-ID` of a SubscribeToTask, without a snapshot, also once the task has ended.
 pub const CURSOR_EXTENSION: &str = "https://a2ad.dev/extensions/cursor/v1";
 
+/// The extension that tells when what has ended is deleted. Its parameters are its content; nobody
+/// needs to name it.
+pub const RETENTION_EXTENSION: &str = "https://a2ad.dev/extensions/retention/v1";
+
 /// The protocol version spoken here. Patch numbers play no part in it.
 pub const PROTOCOL_VERSION: &str = "1.0";
 

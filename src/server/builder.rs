@@ -25,6 +25,7 @@ use crate::server::port::Port;
 use crate::server::running::{Parts, Server};
 use crate::server::signals::Signals;
 use crate::service::quotas::Quotas;
+use crate::service::retention::Rules;
 use crate::service::{self, Service};
 use crate::store::Store;
 
@@ -81,6 +82,7 @@ pub struct Builder {
     pub(crate) page_token_keys: Option<KeyRing>,
     pub(crate) page_token_lifetime: Duration,
     pub(crate) settings: service::Settings,
+    pub(crate) retention: Rules,
     pub(crate) bindings: bindings::Settings,
     pub(crate) limits: Limits,
     pub(crate) clock: Option<Arc<dyn Clock>>,
@@ -120,6 +122,7 @@ impl Builder {
             page_token_keys: None,
             page_token_lifetime: Duration::from_secs(600),
             settings: service::Settings::default(),
+            retention: Rules::default(),
             bindings: bindings::Settings::default(),
             limits: Limits::default(),
             clock: None,
@@ -130,8 +133,17 @@ impl Builder {
 
     /// A server as these settings say.
     pub fn configured(checked: Checked) -> Self {
-        let Checked { config, auth, page_token_keys, tls, cards, card: _, limits, warnings: _ } =
-            checked;
+        let Checked {
+            config,
+            auth,
+            page_token_keys,
+            tls,
+            cards,
+            card: _,
+            retention,
+            limits,
+            warnings: _,
+        } = checked;
         let settings = settings(&config, &limits);
         let AgentName::Demo = config.agent;
         Self {
@@ -150,6 +162,7 @@ impl Builder {
             page_token_keys,
             page_token_lifetime: config.page_token_lifetime,
             settings,
+            retention,
             bindings: config.protocol.of_bindings(),
             limits,
             clock: None,
@@ -240,6 +253,12 @@ impl Builder {
         self
     }
 
+    /// How long what has ended is kept; for ever without this.
+    pub fn retention(mut self, rules: Rules) -> Self {
+        self.retention = rules;
+        self
+    }
+
     /// What the bindings do where the protocol leaves a choice.
     pub fn bindings(mut self, settings: bindings::Settings) -> Self {
         self.bindings = settings;
@@ -294,6 +313,7 @@ impl Builder {
         let (listener, admin) = (port.listen()?, admin.map(Port::listen).transpose()?);
         let own = self.cards.public.clone().unwrap_or_else(|| self.agent.card());
         let place = self.place_of(&listener)?.or_of(&own);
+        self.cards.retention = self.retention.clone();
         let offers = self.cards.offers(own, &place, &self.auth.schemes());
         let offers = offers.map_err(|wrong| StartError::Card(wrong.join("; ")))?;
         let tokens = PageTokens::new(keys, self.page_token_lifetime);
@@ -301,6 +321,7 @@ impl Builder {
         let auth = self.auth.timed_by(Arc::clone(&clock));
         let (shared, timed) = (Arc::clone(&store), Arc::clone(&clock));
         let service = Service::start(shared, self.agent, offers, tokens, timed, self.settings);
+        service.retain(self.retention);
         let age = (self.card_max_age, clock.now_us());
         let keys = &self.cards.signer.keys;
         let card = Card::new(service.offers().card().clone(), place, keys, age);

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::domain::{Error, Scope, TaskId};
 use crate::store::hints::TaskHint;
-use crate::store::{Event, Store};
+use crate::store::{Event, Store, TaskRecord, View};
 
 /// The most events of one read.
 const READ_EVENTS: u32 = 64;
@@ -23,7 +23,8 @@ const READ_EVENTS: u32 = 64;
 const KEPT_EVENTS: usize = 256;
 const KEPT_BYTES: usize = 256 << 10;
 
-/// Events in order, without a gap; `None` if the scope has no such task that is shown.
+/// Events in order, without a gap; `None` if the scope has no such task that is shown, or they are
+/// gone with the whole log.
 type Read = Result<Option<Vec<Arc<Event>>>, Error>;
 
 /// The logs that are followed in this process.
@@ -149,6 +150,11 @@ impl Recent {
 }
 
 impl Log {
+    /// The task itself, if it is shown.
+    pub(super) async fn task(&self, view: View) -> Result<Option<TaskRecord>, Error> {
+        self.store.task(&self.scope, self.task, view).await
+    }
+
     /// A future that ends at the first change after this call. Make it before reading.
     pub(super) fn armed(&self) -> OwnedNotified {
         self.hint.armed()

@@ -10,6 +10,7 @@ mod log;
 pub mod offers;
 pub mod quotas;
 mod read;
+pub mod retention;
 pub mod room;
 mod runner;
 mod runners;
@@ -138,6 +139,15 @@ impl Service {
             drain,
         };
         Self { inner: Arc::new(inner) }
+    }
+
+    /// Deletes what has ended as the rules say, until the service drains.
+    pub fn retain(&self, rules: retention::Rules) {
+        if !rules.retention.is_off() {
+            let inner = &self.inner;
+            let store = Arc::clone(&inner.store);
+            inner.tasks.spawn(retention::keep_house(store, rules, inner.drain.clone()));
+        }
     }
 
     /// What this service offers.

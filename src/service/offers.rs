@@ -4,7 +4,7 @@
 //! whether or not the server could. One that it claims and the server does not have is denied: a
 //! card that is served never lies.
 
-use crate::contract::{CURSOR_EXTENSION, v1};
+use crate::contract::{CURSOR_EXTENSION, RETENTION_EXTENSION, v1};
 use crate::domain::Error;
 use crate::service::Call;
 
@@ -50,9 +50,19 @@ impl Offers {
     /// credentials.
     #[must_use]
     pub fn new(card: v1::AgentCard, extended: Option<v1::AgentCard>) -> Self {
+        Self::with(card, extended, &[])
+    }
+
+    /// The same with extensions that depend on the settings.
+    #[must_use]
+    pub fn with(
+        card: v1::AgentCard,
+        extended: Option<v1::AgentCard>,
+        more: &[v1::AgentExtension],
+    ) -> Self {
         let is_extended = extended.is_some();
-        let card = completed(card, is_extended);
-        let extended = extended.map(|extended| completed(extended, is_extended));
+        let card = completed(card, is_extended, more);
+        let extended = extended.map(|extended| completed(extended, is_extended, more));
         let extensions = card.capabilities.iter().flat_map(|of| &of.extensions);
         let required = extensions.filter(|one| one.required).map(|one| one.uri.clone()).collect();
         Self { card, extended, required }
@@ -139,7 +149,11 @@ impl Offers {
 }
 
 /// `card` with the capabilities that it leaves open, and this server's own extensions.
-fn completed(mut card: v1::AgentCard, extended: bool) -> v1::AgentCard {
+fn completed(
+    mut card: v1::AgentCard,
+    extended: bool,
+    more: &[v1::AgentExtension],
+) -> v1::AgentCard {
     let capabilities = card.capabilities.get_or_insert_default();
     let can = |claimed: Option<bool>, can| Some(can && claimed.unwrap_or(true));
     capabilities.streaming = can(capabilities.streaming, STREAMING);
@@ -150,6 +164,9 @@ fn completed(mut card: v1::AgentCard, extended: bool) -> v1::AgentCard {
             capabilities.extensions.push(own);
         }
     }
+    // What they say is what the settings are, whatever the card says.
+    capabilities.extensions.retain(|known| known.uri != RETENTION_EXTENSION);
+    capabilities.extensions.extend_from_slice(more);
     card
 }
 

@@ -123,10 +123,10 @@ impl Follow {
     }
 
     async fn next(&mut self) -> Option<Result<Streamed, Error>> {
-        if let Some(first) = self.first.take() {
-            return Some(Ok(*first));
-        }
         loop {
+            if let Some(first) = self.first.take() {
+                return Some(Ok(*first));
+            }
             if self.over {
                 return None;
             }
@@ -179,7 +179,7 @@ impl Follow {
                 self.ready.extend(events);
                 Ok(!self.ready.is_empty())
             }
-            Ok(None) => Err(Error::TaskNotFound),
+            Ok(None) => self.as_it_ended().await,
             Err(error @ Error::Unavailable(_)) => {
                 let since = *self.failing_since.get_or_insert_with(Instant::now);
                 if since.elapsed() < self.inner.settings.stream_patience {
@@ -189,6 +189,21 @@ impl Follow {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// The events are gone, with the task or before it. The task as it ended holds all that they
+    /// would have said.
+    async fn as_it_ended(&mut self) -> Result<bool, Error> {
+        let history = self.inner.settings.history_default;
+        let view = View { history, artifacts: true, hidden: false };
+        let record = self.log.task(view).await?.ok_or(Error::TaskNotFound)?;
+        if !state_of(&record).is_terminal() {
+            return Err(Error::internal("a log is gone before its task has ended"));
+        }
+        let task = Payload::Task(self.inner.fitting(record.task)?);
+        self.first = Some(Box::new(Streamed::new(record.generation, task)));
+        self.over = true;
+        Ok(true)
     }
 
     /// How long to wait for a hint: within a quarter of the setting, by task, so that streams that
@@ -243,6 +258,7 @@ impl Inner {
             self.change(change, showing.at).await?;
             showing.look().await?;
         }
+        let mut has_ended = false;
         let mut events = loop {
             let changed = log.armed();
             if let Some(events) = log.after(0).await? {
@@ -258,7 +274,13 @@ impl Inner {
             if !record.shown {
                 self.change(changed, showing.at).await?;
                 showing.look().await?;
+            } else if has_ended {
+                // Whoever waited so long finds no events any more.
+                showing.at = None;
+                let shown = u32::try_from(history.len()).unwrap_or(u32::MAX);
+                return self.from_here(scope, &arrived.turn, shown).await;
             }
+            has_ended = state_of(&record).is_terminal();
         };
         let begun = events.pop_front().ok_or_else(|| Error::internal("a log is empty"))?;
         let Some(Payload::StatusUpdate(update)) = begun.response.payload.clone() else {

@@ -42,6 +42,7 @@ mod quotas;
 mod races;
 mod reconnect;
 mod replicas;
+mod retention;
 mod rig;
 mod settings;
 mod signing;
