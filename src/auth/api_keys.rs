@@ -1,6 +1,6 @@
 //! The mode `api-key`: keys that the settings know the SHA-256 of.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 
 use http::HeaderMap;
@@ -10,7 +10,6 @@ use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
 use crate::auth::token::is_jwt;
 use crate::auth::{Reason, Refused, claims, only};
-use crate::contract::v1::{self, security_scheme::Scheme};
 use crate::domain::{Caller, Principal, Tenants};
 
 /// The header that holds a key by itself.
@@ -19,23 +18,6 @@ pub const API_KEY_HEADER: HeaderName = HeaderName::from_static("x-api-key");
 pub(super) const NEEDED: &str =
     "an API key is needed: send `authorization: Bearer <key>` or `x-api-key: <key>`";
 const UNKNOWN: &str = "the API key is not known here";
-
-/// For the card (CARD-10).
-pub(super) fn schemes() -> BTreeMap<String, v1::SecurityScheme> {
-    let bearer = Scheme::HttpAuthSecurityScheme(v1::HttpAuthSecurityScheme {
-        description: "An API key as a bearer token.".to_owned(),
-        scheme: "Bearer".to_owned(),
-        ..Default::default()
-    });
-    let header = Scheme::ApiKeySecurityScheme(v1::ApiKeySecurityScheme {
-        description: "An API key by itself.".to_owned(),
-        location: "header".to_owned(),
-        name: API_KEY_HEADER.as_str().to_owned(),
-    });
-    [("bearer", bearer), ("apiKey", header)]
-        .map(|(name, scheme)| (name.to_owned(), v1::SecurityScheme { scheme: Some(scheme) }))
-        .into()
-}
 
 /// The keys of the mode `api-key`.
 #[derive(Clone, Default)]
@@ -234,6 +216,6 @@ mod tests {
 
     #[test]
     fn what_is_printed_holds_names_alone() {
-        assert_eq!(format!("{:?}", auth()), r#"ApiKeys(["ann", "bob"])"#);
+        assert_eq!(format!("{:?}", auth()), r#"["ann", "bob"]"#);
     }
 }

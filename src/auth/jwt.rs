@@ -4,8 +4,6 @@
 //! issuer's own set, and the algorithm is the key's. What the token says of its algorithm must be
 //! the same and decides nothing.
 
-use std::collections::BTreeMap;
-
 use http::HeaderMap;
 use serde_json::Value;
 
@@ -13,7 +11,6 @@ use crate::auth::claims::REFUSED;
 use crate::auth::jwks::Missing;
 use crate::auth::token::{Token, is_jwt};
 use crate::auth::{Jwks, Reason, Refused, Rules, bearer};
-use crate::contract::v1::{self, security_scheme::Scheme};
 use crate::domain::Caller;
 
 pub(super) const NEEDED: &str =
@@ -26,6 +23,8 @@ pub struct Issuer {
     pub rules: Rules,
     /// Its keys.
     pub keys: Jwks,
+    /// Where it describes itself (its discovery document), for the card.
+    pub discovery: Option<String>,
 }
 
 /// The issuers of the mode `jwt`.
@@ -53,6 +52,10 @@ impl Jwt {
     /// The issuers, in the order of the settings.
     pub fn issuers(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|issuer| issuer.rules.issuer.as_str())
+    }
+
+    pub(super) fn all(&self) -> &[Issuer] {
+        &self.0
     }
 
     pub(super) fn sets(&self) -> impl Iterator<Item = &Jwks> {
@@ -91,18 +94,5 @@ impl Jwt {
             return Err(refuse(Reason::BadSignature));
         }
         issuer.rules.caller(&token.claims, now_us)
-    }
-
-    /// For the card (CARD-10).
-    pub(super) fn schemes(&self) -> BTreeMap<String, v1::SecurityScheme> {
-        let bearer = Scheme::HttpAuthSecurityScheme(v1::HttpAuthSecurityScheme {
-            description: format!(
-                "A token of {}.",
-                self.issuers().collect::<Vec<_>>().join(" or of ")
-            ),
-            scheme: "Bearer".to_owned(),
-            bearer_format: "JWT".to_owned(),
-        });
-        [("jwt".to_owned(), v1::SecurityScheme { scheme: Some(bearer) })].into()
     }
 }

@@ -10,30 +10,36 @@
 
 mod api_keys;
 mod audit;
+mod certificates;
 mod claims;
 mod fetch;
+mod forwarded;
+mod gateway;
 mod jwks;
 mod jwt;
 mod keys;
+mod peers;
 mod refused;
+mod schemes;
 mod token;
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HeaderName};
 
-use crate::contract::v1;
 use crate::domain::{Caller, Clock, SystemClock};
 
 pub use api_keys::{API_KEY_HEADER, ApiKey, ApiKeys};
+pub use certificates::{Certificates, Holder, PeerCertificate};
 pub use claims::{ClaimNames, Rules, tenants};
 pub use fetch::{Fetched, Source, SourceError};
+pub use gateway::Gateway;
 pub use jwks::{Jwks, Timing};
 pub use jwt::{Issuer, Jwt};
 pub use keys::Algorithm;
+pub use peers::Peer;
 pub use refused::{Reason, Refused};
 
 /// What a request shows of who makes it.
@@ -43,6 +49,8 @@ pub struct Seen<'a> {
     pub headers: &'a HeaderMap,
     /// The other end of its connection.
     pub peer: Option<SocketAddr>,
+    /// The certificate that it has proven to hold.
+    pub certificate: Option<&'a PeerCertificate>,
 }
 
 /// One way to prove who one is.
@@ -52,6 +60,10 @@ pub enum Mode {
     ApiKeys(ApiKeys),
     /// By a token that a trusted issuer has signed.
     Jwt(Jwt),
+    /// By what a gateway says of them.
+    Gateway(Gateway),
+    /// By a certificate of their own.
+    Certificates(Certificates),
 }
 
 impl Mode {
@@ -61,6 +73,8 @@ impl Mode {
         match self {
             Self::ApiKeys(_) => "api-key",
             Self::Jwt(_) => "jwt",
+            Self::Gateway(_) => "gateway",
+            Self::Certificates(_) => "mtls",
         }
     }
 }
@@ -129,6 +143,8 @@ impl Auth {
             let found = match mode {
                 Mode::ApiKeys(keys) => keys.caller(seen.headers, self.takes_jwts()),
                 Mode::Jwt(jwt) => jwt.caller(seen.headers, self.takes_keys(), now_us).await,
+                Mode::Gateway(gateway) => gateway.caller(seen, now_us),
+                Mode::Certificates(of) => of.of_peer(seen.certificate),
             };
             match found {
                 Ok(None) => {}
@@ -136,7 +152,10 @@ impl Auth {
                 Err(refused) => return Err(refused.by(mode.name())),
             }
         }
-        Err(Refused::missing(self.needed()))
+        let forged = |mode: &Mode| matches!(mode, Mode::Gateway(of) if of.is_forged(seen));
+        let forged = self.modes.iter().any(forged);
+        let reason = if forged { Reason::NoGateway } else { Reason::Missing };
+        Err(Refused::new(reason, self.needed()))
     }
 
     fn takes_jwts(&self) -> bool {
@@ -152,18 +171,10 @@ impl Auth {
         let of = |mode: &Mode| match mode {
             Mode::ApiKeys(_) => api_keys::NEEDED,
             Mode::Jwt(_) => jwt::NEEDED,
+            Mode::Gateway(_) => gateway::NEEDED,
+            Mode::Certificates(_) => certificates::NEEDED,
         };
         self.modes.iter().map(of).collect::<Vec<_>>().join("; or ")
-    }
-
-    /// How callers prove who they are, for the card: any one of these is enough (CARD-10).
-    #[must_use]
-    pub fn schemes(&self) -> BTreeMap<String, v1::SecurityScheme> {
-        let of = |mode: &Mode| match mode {
-            Mode::ApiKeys(_) => api_keys::schemes(),
-            Mode::Jwt(jwt) => jwt.schemes(),
-        };
-        self.modes.iter().flat_map(of).collect()
     }
 
     /// The challenge that goes with a refusal, as in `WWW-Authenticate` (AUTHN-04).
@@ -176,7 +187,7 @@ impl Auth {
     #[must_use]
     pub fn upkeep(&self) -> Vec<Jwks> {
         let of = |mode: &Mode| match mode {
-            Mode::ApiKeys(_) => Vec::new(),
+            Mode::ApiKeys(_) | Mode::Gateway(_) | Mode::Certificates(_) => Vec::new(),
             Mode::Jwt(jwt) => jwt.sets().cloned().collect(),
         };
         self.modes.iter().flat_map(of).collect()

@@ -7,6 +7,8 @@ use crate::domain::Error;
 pub enum Reason {
     /// There was none.
     Missing,
+    /// What only a gateway may say came from somebody else, and nothing else did.
+    NoGateway,
     /// A header that counts once occurred more than once.
     Twice,
     /// It cannot be read.
@@ -29,6 +31,8 @@ pub enum Reason {
     WrongAudience,
     /// It names nobody, or nobody who can be named here.
     NoSubject,
+    /// The holder of the certificate is not listed.
+    UnknownHolder,
     /// The issuer's keys cannot be had at the moment.
     KeysUnavailable,
 }
@@ -39,6 +43,7 @@ impl Reason {
     pub fn name(self) -> &'static str {
         match self {
             Self::Missing => "missing",
+            Self::NoGateway => "no_gateway",
             Self::Twice => "twice",
             Self::Malformed => "malformed",
             Self::UnknownApiKey => "unknown_api_key",
@@ -50,6 +55,7 @@ impl Reason {
             Self::NotYetValid => "not_yet_valid",
             Self::WrongAudience => "wrong_audience",
             Self::NoSubject => "no_subject",
+            Self::UnknownHolder => "unknown_holder",
             Self::KeysUnavailable => "keys_unavailable",
         }
     }
@@ -70,10 +76,6 @@ impl Refused {
     /// A credential that is bad, in words that repeat nothing of it.
     pub(super) fn new(reason: Reason, text: impl Into<String>) -> Self {
         Self { mode: None, reason, error: Error::Unauthenticated(text.into()) }
-    }
-
-    pub(super) fn missing(text: impl Into<String>) -> Self {
-        Self::new(Reason::Missing, text)
     }
 
     /// One that cannot be checked for the moment.

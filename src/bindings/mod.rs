@@ -19,7 +19,7 @@ use http::HeaderMap;
 use http::request::Parts;
 use percent_encoding::percent_decode_str;
 
-use crate::auth::{Auth, Seen};
+use crate::auth::{Auth, PeerCertificate, Seen};
 use crate::contract::fault::StatusTable;
 use crate::contract::{A2A_EXTENSIONS, A2A_VERSION, PROTOCOL_VERSION};
 use crate::domain::Error;
@@ -93,7 +93,9 @@ impl Door {
     ) -> Result<Call, Error> {
         let headers = &parts.headers;
         let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0);
-        let caller = self.auth.caller(Seen { headers, peer }).await.map_err(|refused| {
+        let certificate = parts.extensions.get::<Arc<PeerCertificate>>().map(|one| &**one);
+        let seen = Seen { headers, peer, certificate };
+        let caller = self.auth.caller(seen).await.map_err(|refused| {
             self.auth.note_refused(operation, peer, &refused);
             refused.error
         })?;

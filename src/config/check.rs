@@ -191,7 +191,12 @@ impl Config {
 
     fn read_tls(&self, problems: &mut Problems) -> Option<Tls> {
         let (chain, key) = match (&self.tls_cert, &self.tls_key) {
-            (None, None) => return None,
+            (None, None) => {
+                if self.tls_client_ca.is_some() {
+                    problems.add("--tls-client-ca: needs --tls-cert and --tls-key as well");
+                }
+                return None;
+            }
             (Some(_), None) => {
                 problems.add("--tls-cert: needs --tls-key as well");
                 return None;
@@ -204,7 +209,15 @@ impl Config {
         };
         let chain = problems.take(read(chain).map_err(|problem| format!("--tls-cert: {problem}")));
         let key = problems.take(read(key).map_err(|problem| format!("--tls-key: {problem}")));
-        let tls = Tls::from_pem(&chain?, &key?);
+        let clients = match &self.tls_client_ca {
+            None => None,
+            Some(path) => {
+                let read = read(path).map_err(|problem| format!("--tls-client-ca: {problem}"));
+                Some(problems.take(read)?)
+            }
+        };
+        let clients = clients.as_deref().map(|of| (of, self.tls_client_certs));
+        let tls = Tls::with_clients(&chain?, &key?, clients);
         problems.take(tls.map_err(|problem| format!("--tls-cert and --tls-key: {problem}")))
     }
 

@@ -21,14 +21,20 @@ use crate::config::quotas::{self, Rates, Shares};
 use crate::config::retention::TenantSettings;
 use crate::service;
 
+pub use crate::config::identity::tables::{Certificate, Gateway, JwtIssuer};
+
 /// All that the file may hold. Members that it does not know are refused.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct File {
     /// The keys of `--auth api-key`.
     pub api_keys: Vec<ApiKey>,
-    /// The issuers of `--auth jwt`.
+    /// The issuers of `--auth jwt`, and of what gateways forward.
     pub jwt: Vec<JwtIssuer>,
+    /// Who is believed by `--auth gateway`, and about what.
+    pub gateway: Option<Gateway>,
+    /// The holders of client certificates.
+    pub certificates: Vec<Certificate>,
     /// What the agent card says clients connect to, the preferred one first.
     pub interfaces: Vec<Interface>,
     /// What tenants have of their own.
@@ -58,43 +64,6 @@ impl std::fmt::Debug for ApiKey {
             .field("tenants", tenants)
             .finish_non_exhaustive()
     }
-}
-
-/// An issuer whose tokens are believed.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct JwtIssuer {
-    /// What `iss` says, letter by letter.
-    pub issuer: String,
-    /// What `aud` must name one of.
-    pub audiences: Vec<String>,
-    /// A file, or a URL, of its JWK set.
-    #[serde(default)]
-    pub jwks: Option<String>,
-    /// What its keys are for; without any, everything that is known here.
-    #[serde(default)]
-    pub algorithms: Vec<String>,
-    /// How far two clocks may be apart: 30s without this.
-    #[serde(default)]
-    pub leeway: Option<String>,
-    /// The claim that lists tenants: `tenants` without this, none if it is empty.
-    #[serde(default)]
-    pub tenants_claim: Option<String>,
-    /// The claim that lists scopes: `scope`, else `scp`, without this.
-    #[serde(default)]
-    pub scopes_claim: Option<String>,
-    /// The tenants of tokens that list none.
-    #[serde(default)]
-    pub tenants: Vec<String>,
-    /// How long keys are fresh whose source does not say: 5m without this.
-    #[serde(default)]
-    pub refresh: Option<String>,
-    /// The least time between two readings of them: 10s without this.
-    #[serde(default)]
-    pub refetch: Option<String>,
-    /// How long the last ones are used while none can be read: 24h without this.
-    #[serde(default)]
-    pub keep: Option<String>,
 }
 
 /// One interface of the agent card.

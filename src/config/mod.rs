@@ -35,7 +35,7 @@ pub use protocol::{
     StatusTable, Wait,
 };
 pub use retention::RetentionArgs;
-pub use tls::Tls;
+pub use tls::{ClientCerts, Tls};
 pub use values::{Secret, StoreKind, StoreUrl, duration, duration_text};
 
 /// All scalars.
@@ -64,6 +64,12 @@ pub struct Config {
     /// Private key in PEM
     #[arg(long, env = "A2AD_TLS_KEY", value_name = "FILE")]
     pub tls_key: Option<PathBuf>,
+    /// Authorities in PEM whose client certificates are believed
+    #[arg(long, env = "A2AD_TLS_CLIENT_CA", value_name = "FILE")]
+    pub tls_client_ca: Option<PathBuf>,
+    /// Whether clients need a certificate of such an authority to connect at all
+    #[arg(long, env = "A2AD_TLS_CLIENT_CERTS", value_name = "WHEN", default_value = "optional")]
+    pub tls_client_certs: ClientCerts,
     /// How callers prove who they are: not at all, or in one of these ways, looked for in this order
     #[arg(
         long,
@@ -257,6 +263,10 @@ pub enum AuthMode {
     None,
     /// Bearers of a token of a trusted issuer.
     Jwt,
+    /// Whoever a listed gateway names.
+    Gateway,
+    /// Holders of a client certificate.
+    Mtls,
     /// Holders of a key.
     ApiKey,
 }

@@ -20,6 +20,9 @@ fn auth_text(auth: &Auth) -> String {
     }
     let one = |mode: &Mode| match mode {
         Mode::ApiKeys(keys) => format!("api-key: {}", keys.names().collect::<Vec<_>>().join(", ")),
+        Mode::Gateway(gateway) => format!("gateway: {} kinds of peer", gateway.peers.len()),
+        Mode::Certificates(of) if of.count() == 0 => "mtls: every holder".to_owned(),
+        Mode::Certificates(of) => format!("mtls: {} holders", of.count()),
         Mode::Jwt(jwt) => format!("jwt: {}", jwt.issuers().collect::<Vec<_>>().join(", ")),
     };
     auth.modes().iter().map(one).collect::<Vec<_>>().join("; ")
@@ -46,6 +49,8 @@ impl Checked {
             card: _,
             tls_cert,
             tls_key,
+            tls_client_ca,
+            tls_client_certs,
             auth: _,
             insecure,
             store: StoreArgs { store, store_direct, statement_mode, store_connections },
@@ -81,6 +86,8 @@ impl Checked {
             ("admin-listen", admin_listen.to_string()),
             ("tls-cert", path(tls_cert)),
             ("tls-key", path(tls_key)),
+            ("tls-client-ca", path(tls_client_ca)),
+            ("tls-client-certs", name_of(*tls_client_certs)),
             ("auth", auth),
             ("insecure", insecure.to_string()),
             ("store", store.to_string()),

@@ -15,11 +15,12 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
+use crate::auth::PeerCertificate;
+use crate::config::Tls;
 use crate::service::room::{Budget, Share};
 
 /// What a connection may cost.
@@ -54,7 +55,7 @@ pub(crate) struct Stop {
 /// A bound port and what answers on it.
 pub(crate) struct Acceptor {
     pub(crate) listener: TcpListener,
-    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) tls: Option<Tls>,
     pub(crate) app: Router,
     pub(crate) limits: Limits,
     /// Room for answers; nothing here is large without one.
@@ -143,11 +144,16 @@ struct Connection {
 
 impl Connection {
     /// Serves `stream`, after the handshake if the port speaks TLS.
-    async fn secure(self, stream: TcpStream, tls: Option<TlsAcceptor>) {
-        let Some(tls) = tls else { return self.serve(stream).await };
+    async fn secure(self, stream: TcpStream, tls: Option<Tls>) {
+        let Some(tls) = tls else { return self.serve(stream, None).await };
         let peer = self.peer;
-        match tokio::time::timeout(HANDSHAKE_WITHIN, tls.accept(stream)).await {
-            Ok(Ok(stream)) => self.serve(stream).await,
+        match tokio::time::timeout(HANDSHAKE_WITHIN, tls.acceptor().accept(stream)).await {
+            Ok(Ok(stream)) => {
+                let chain = stream.get_ref().1.peer_certificates();
+                let certificate = chain.and_then(|chain| chain.first());
+                let certificate = certificate.map(|der| Arc::new(PeerCertificate::read(der)));
+                self.serve(stream, certificate).await;
+            }
             Ok(Err(error)) => {
                 tracing::debug!(peer.addr = %peer, error.text = %error, "TLS handshake failed");
             }
@@ -155,11 +161,18 @@ impl Connection {
         }
     }
 
-    async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) {
+    async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        self,
+        stream: S,
+        certificate: Option<Arc<PeerCertificate>>,
+    ) {
         let Self { http, app, peer, stop, share } = self;
         let cut = share.as_ref().map_or_else(CancellationToken::new, |share| share.cut());
         let app = app.map_request(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(ConnectInfo(peer));
+            if let Some(certificate) = &certificate {
+                request.extensions_mut().insert(Arc::clone(certificate));
+            }
             if let Some(share) = &share {
                 request.extensions_mut().insert(Arc::clone(share));
             }

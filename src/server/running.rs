@@ -97,7 +97,6 @@ impl Server {
             Watch { store: Arc::clone(&store), reporter, ready: sender, drain: draining.clone() };
         tasks.spawn(watch.run());
 
-        let tls = tls.map(|tls| tls.acceptor());
         let secure = tls.is_some();
         tasks.spawn(
             Acceptor { listener, tls, app, limits, budget }.run(tasks.clone(), stop.clone()),

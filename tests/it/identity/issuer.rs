@@ -99,7 +99,7 @@ pub(crate) fn rules() -> Rules {
 
 /// The mode `jwt` with this issuer alone.
 pub(crate) fn trusting(keys: Jwks) -> Auth {
-    let issuer = Issuer { rules: rules(), keys };
+    let issuer = Issuer { rules: rules(), keys, discovery: None };
     Auth::of(vec![Mode::Jwt(Jwt::new(vec![issuer]).unwrap())])
 }
 

@@ -1,4 +1,6 @@
-//! Who is let in by a token, and what is told about those who are not.
+//! Who is let in by a credential that somebody else vouches for, and what is told about those who
+//! are not.
 
+mod gateways;
 pub(crate) mod issuer;
 mod tokens;

@@ -1,10 +1,14 @@
 //! The settings of identity: whose credentials are taken.
 
+pub(super) mod tables;
+
 use std::time::Duration;
 
+use http::header::HeaderName;
+
 use crate::auth::{
-    Algorithm, ApiKey, ApiKeys, Auth, ClaimNames, Issuer, Jwks, Jwt, Mode, Rules, Source, Timing,
-    tenants,
+    self, Algorithm, ApiKey, ApiKeys, Auth, Certificates, ClaimNames, Holder, Issuer, Jwks, Jwt,
+    Mode, Peer, Rules, Source, Timing, tenants,
 };
 use crate::config::check::{Problems, read};
 use crate::config::file::{self, File, JwtIssuer};
@@ -21,17 +25,9 @@ impl Config {
         if self.is_open() && self.auth.len() > 1 {
             problems.add("--auth: none goes with no other mode, since it lets everybody in");
         }
-        for (mode, table, unused) in [
-            (AuthMode::ApiKey, "API keys", !file.api_keys.is_empty()),
-            (AuthMode::Jwt, "[[jwt]]", !file.jwt.is_empty()),
-        ] {
-            if unused && !self.auth.contains(&mode) {
-                let name = name_of(mode);
-                problems.add(format!(
-                    "--auth: the settings file has {table} that nobody would be asked for; add \
-                     {name} or take them out"
-                ));
-            }
+        self.check_unused(file, problems);
+        if self.auth.contains(&AuthMode::Mtls) && self.tls_client_ca.is_none() {
+            problems.add("--auth mtls: needs --tls-client-ca, whose certificates are believed");
         }
         let mut modes = Vec::new();
         for mode in &self.auth {
@@ -40,12 +36,84 @@ impl Config {
                 AuthMode::None => continue,
                 AuthMode::ApiKey => api_keys(&file.api_keys, problems).map(Mode::ApiKeys),
                 AuthMode::Jwt => jwt(&file.jwt, problems).map(Mode::Jwt),
+                AuthMode::Gateway => self.gateway(file).map(Mode::Gateway),
+                AuthMode::Mtls => certificates(&file.certificates).map(Mode::Certificates),
             };
             modes
                 .extend(problems.take(read.map_err(|problem| format!("--auth {name}: {problem}"))));
         }
         Auth::of(modes)
     }
+
+    /// What the file has for modes that are not asked.
+    fn check_unused(&self, file: &File, problems: &mut Problems) {
+        use AuthMode::{ApiKey, Gateway, Jwt, Mtls};
+        for (modes, table, there) in [
+            (&[ApiKey][..], "API keys", !file.api_keys.is_empty()),
+            (&[Jwt, Gateway], "[[jwt]]", !file.jwt.is_empty()),
+            (&[Gateway], "[gateway]", file.gateway.is_some()),
+            (&[Mtls, Gateway], "[[certificates]]", !file.certificates.is_empty()),
+        ] {
+            if there && !modes.iter().any(|mode| self.auth.contains(mode)) {
+                let names: Vec<_> = modes.iter().map(|mode| name_of(*mode)).collect();
+                let names = names.join(" or ");
+                problems.add(format!(
+                    "--auth: the settings file has {table} that nobody would be asked for; add \
+                     {names} or take them out"
+                ));
+            }
+        }
+    }
+
+    fn gateway(&self, file: &File) -> Result<auth::Gateway, String> {
+        let table = file.gateway.as_ref().ok_or("needs [gateway] in the settings file")?;
+        let peers: Vec<Peer> =
+            table.peers.iter().map(|peer| peer.parse()).collect::<Result<_, _>>()?;
+        if peers.is_empty() {
+            return Err("gateway.peers: name at least one: nobody else is believed".to_owned());
+        }
+        let by_certificate = peers.iter().any(|peer| matches!(peer, Peer::Certificate(_)));
+        if by_certificate && self.tls_client_ca.is_none() {
+            return Err("gateway.peers: certificates need --tls-client-ca".to_owned());
+        }
+        let payload = match table.payload_header.as_deref() {
+            Some("") => None,
+            named => Some(named.unwrap_or("x-jwt-payload")),
+        };
+        let payload = payload.map(|name| HeaderName::try_from(name).map_err(|_e| name)).transpose();
+        let payload = payload
+            .map_err(|name| format!("gateway.payload_header: {name:?} is no name of a header"))?;
+        let rules = if payload.is_some() {
+            file.jwt.iter().map(of_issuer).collect::<Result<Vec<_>, _>>()?
+        } else {
+            Vec::new()
+        };
+        if payload.is_some() && rules.is_empty() {
+            return Err("needs [[jwt]], which says what claims must be; or payload_header = \"\""
+                .to_owned());
+        }
+        if payload.is_none() && !table.forwarded_client_certs {
+            return Err("gateway: believes in no header at all".to_owned());
+        }
+        let listed = table.forwarded_client_certs.then(|| certificates(&file.certificates));
+        Ok(auth::Gateway { peers, payload, rules, certificates: listed.transpose()? })
+    }
+}
+
+fn of_issuer(issuer: &JwtIssuer) -> Result<Rules, String> {
+    rules(issuer).map_err(|problem| format!("jwt: the issuer {:?}: {problem}", issuer.issuer))
+}
+
+fn certificates(listed: &[file::Certificate]) -> Result<Certificates, String> {
+    let holder = |one: &file::Certificate| {
+        if one.name.is_empty() {
+            return Err("certificates: a name must not be empty".to_owned());
+        }
+        let named = |problem| format!("certificates: {:?}: {problem}", one.name);
+        let tenants = tenants(&one.tenants).map_err(named)?;
+        Ok(Holder::new(&one.name, tenants, one.scopes.iter().cloned().collect()))
+    };
+    listed.iter().map(holder).collect::<Result<_, _>>().map(Certificates::new)
 }
 
 fn api_keys(listed: &[file::ApiKey], problems: &mut Problems) -> Result<ApiKeys, String> {
@@ -101,7 +169,7 @@ fn issuer_of(issuer: &JwtIssuer) -> Result<Issuer, String> {
         let set = read(path).map_err(|problem| format!("jwks: {problem}"))?;
         keys.take(&set).map_err(|problem| format!("jwks: {} {problem}", path.display()))?;
     }
-    Ok(Issuer { rules, keys })
+    Ok(Issuer { rules, keys, discovery: issuer.discovery.clone() })
 }
 
 fn rules(issuer: &JwtIssuer) -> Result<Rules, String> {
