@@ -7,7 +7,7 @@
 //! | 64 | the arguments cannot be read |
 //! | 78 | the settings are wrong or unsafe |
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -16,12 +16,12 @@ use clap::Parser;
 use a2ad::card::jws::Signer;
 use a2ad::card::keys::{self, Keys as KeysOfCards};
 use a2ad::card::tools;
-use a2ad::config::cli::{Algorithm, Card, Cli, Command, Keys};
+use a2ad::config::cli::{Algorithm, Card, Cli, Command, Erase, Keys, Purge};
 use a2ad::config::{CardForms, Checked, Config, LogForm, StoreArgs, StoreKind};
 use a2ad::contract::DESCRIPTOR_SET;
 use a2ad::domain::error::chain;
 use a2ad::domain::page::KeyRing;
-use a2ad::server::{Builder, Place, Signals};
+use a2ad::server::{Builder, Place, Signals, clearing};
 use a2ad::store::migrate::{self, Dialect};
 use a2ad::telemetry::{self, LogFormat};
 
@@ -76,6 +76,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Serve(config) => serve(*config),
         Command::Migrate { store, print } => migrate(store, print),
+        Command::Purge(asked) => purge(*asked),
+        Command::Erase(asked) => erase(*asked),
         Command::Check(config) => {
             let checked = config.check().map_err(Failure::Settings)?;
             let warnings = checked.warnings.iter().map(|warning| format!("warning: {warning}"));
@@ -189,6 +191,61 @@ fn migrate(store: StoreArgs, print: bool) -> Result<ExitCode, Failure> {
     } else {
         format!("{shown} had schema version {from} and now has {to}")
     }])
+}
+
+fn purge(asked: Purge) -> Result<ExitCode, Failure> {
+    let rules = asked.rules().map_err(Failure::Settings)?;
+    let place = Place::configured(asked.store, false);
+    let cleared = runtime()?.block_on(clearing::purge(&place, &rules, asked.dry_run))?;
+    let tasks = clearing::count(&cleared.tasks);
+    let mut lines = clearing::table(&cleared.tasks);
+    let verb = if asked.dry_run { "would go" } else { "are gone" };
+    lines.push(format!("{tasks} tasks that had ended {verb}"));
+    if cleared.logs > 0 {
+        lines.push(format!("the events of {} further tasks are gone", cleared.logs));
+    }
+    say(&lines)
+}
+
+fn erase(asked: Erase) -> Result<ExitCode, Failure> {
+    let scope = asked.scope().map_err(Failure::Settings)?;
+    if !asked.dry_run && !asked.yes && !is_meant(&asked)? {
+        return Err(anyhow::Error::msg("that is not the owner's name; nothing was erased").into());
+    }
+    let on_postgres = asked.store.store.kind() == Some(StoreKind::Postgres);
+    let place = Place::configured(asked.store, false);
+    let erased = runtime()?.block_on(clearing::erase(&place, &scope, asked.dry_run))?;
+    let tasks = clearing::count(&erased.tasks);
+    let mut lines = clearing::table(&erased.tasks);
+    let verb = if asked.dry_run { "would go" } else { "are gone" };
+    let (sent, owner) = (erased.sent_messages, scope.owner());
+    lines.push(format!("{tasks} tasks of {owner} and {sent} memories of sent messages {verb}"));
+    if erased.name {
+        lines.push(format!("the name {owner} is gone as well"));
+    }
+    if on_postgres && !asked.dry_run {
+        lines.push(
+            "PostgreSQL keeps the bytes in dead rows until they are vacuumed and written over, and \
+             in its log and backups for as long as those are kept"
+                .to_owned(),
+        );
+    }
+    say(&lines)
+}
+
+/// Asks for the owner's name once more.
+fn is_meant(asked: &Erase) -> Result<bool, Failure> {
+    if !io::stdin().is_terminal() {
+        let needed = "--yes: needed where nobody can be asked".to_owned();
+        return Err(Failure::Settings(vec![needed]));
+    }
+    let Erase { owner, tenant, .. } = asked;
+    complain(&format!(
+        "all of {owner} in the tenant {tenant:?} goes for good; type the name again:"
+    ));
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(answer.trim_end() == owner)
 }
 
 /// A file's bytes, or those of standard input.

@@ -116,15 +116,7 @@ impl Config {
 
     /// `None` if it cannot be read: then nothing is known of what it says.
     fn read_file(&self, problems: &mut Problems) -> Option<File> {
-        let Some(path) = &self.config else { return Some(File::default()) };
-        let text = read(path).and_then(|bytes| {
-            String::from_utf8(bytes)
-                .map_err(|error| format!("{} is not text: {}", path.display(), error.utf8_error()))
-        });
-        let file = text.and_then(|text| {
-            File::parse(&text).map_err(|problem| format!("{}: {problem}", path.display()))
-        });
-        problems.take(file.map_err(|problem| format!("--config: {problem}")))
+        problems.take(read_file(self.config.as_deref()))
     }
 
     /// What strangers could reach.
@@ -313,4 +305,17 @@ fn check_limits(limits: &Limits, problems: &mut Problems) {
 
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
+}
+
+/// The settings file, if one is named.
+pub(super) fn read_file(path: Option<&Path>) -> Result<File, String> {
+    let Some(path) = path else { return Ok(File::default()) };
+    let text = read(path).and_then(|bytes| {
+        String::from_utf8(bytes)
+            .map_err(|error| format!("{} is not text: {}", path.display(), error.utf8_error()))
+    });
+    let file = text.and_then(|text| {
+        File::parse(&text).map_err(|problem| format!("{}: {problem}", path.display()))
+    });
+    file.map_err(|problem| format!("--config: {problem}"))
 }

@@ -1,10 +1,11 @@
 //! The program's arguments.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::config::{CardForms, Config, StoreArgs};
+use crate::config::{CardForms, Config, RetentionArgs, StoreArgs, duration};
 
 /// A durable A2A 1.0 task server.
 #[derive(Debug, Parser)]
@@ -32,6 +33,16 @@ pub enum Command {
         #[arg(long)]
         print: bool,
     },
+    /// Delete tasks that ended long enough ago, as the server does by itself
+    ///
+    /// Beside servers that run on PostgreSQL; an SQLite file belongs to one process at a time, so
+    /// stop its server before. A task that has not ended is never deleted.
+    Purge(Box<Purge>),
+    /// Delete all that is one owner's, tasks that have not ended included
+    ///
+    /// What runs for them is stopped, and whoever waits is told that there is no such task. Take
+    /// the owner's credentials away first. An SQLite file is written anew afterwards.
+    Erase(Box<Erase>),
     /// Check the settings of `serve` and print what would run
     Check(Box<Config>),
     /// Write the contract as a `FileDescriptorSet`, for gateways and tools
@@ -42,6 +53,49 @@ pub enum Command {
     /// Show, sign and verify agent cards
     #[command(subcommand)]
     Card(Card),
+}
+
+/// What is purged.
+#[derive(Debug, Args)]
+pub struct Purge {
+    /// Which store.
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Settings file in TOML, for what tenants have of their own
+    #[arg(long, env = "A2AD_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// How long what has ended is kept.
+    #[command(flatten)]
+    pub retention: RetentionArgs,
+    /// Tasks that ended longer ago, whatever the settings say
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub older_than: Option<Duration>,
+    /// Only of this tenant; the default tenant is the empty text
+    #[arg(long, value_name = "NAME")]
+    pub tenant: Option<String>,
+    /// Say how many tasks would go, and delete nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Who is erased.
+#[derive(Debug, Args)]
+pub struct Erase {
+    /// Which store.
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// The tenant; the default tenant is the empty text
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub tenant: String,
+    /// The owner, as in `key:ann`
+    #[arg(long, value_name = "PRINCIPAL")]
+    pub owner: String,
+    /// Say what would go, and delete nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not ask
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// What to do about agent cards.

@@ -6,8 +6,10 @@ use std::time::Duration;
 use clap::Args;
 use serde::Deserialize;
 
+use crate::config::check::read_file;
+use crate::config::cli::{Erase, Purge};
 use crate::config::{Wait, duration, duration_text};
-use crate::domain::Tenant;
+use crate::domain::{Principal, Scope, Tenant, Violation};
 use crate::service::retention::Rules;
 use crate::store::{Keep, Retention};
 
@@ -91,6 +93,58 @@ impl RetentionArgs {
             ..Rules::default()
         };
         if problems.is_empty() { Ok(rules) } else { Err(problems) }
+    }
+}
+
+impl Purge {
+    /// The store, and the rules by which it is purged.
+    ///
+    /// # Errors
+    /// All that is wrong, in words.
+    pub fn rules(&self) -> Result<Rules, Vec<String>> {
+        let mut problems = self.store.problems();
+        let file = read_file(self.config.as_deref()).map_err(|problem| vec![problem]);
+        let rules = file.and_then(|file| self.retention.rules(&file.tenants));
+        let mut rules = rules.map_err(|wrong| problems.extend(wrong)).unwrap_or_default();
+        let tenant = self.tenant.as_deref().map(|name| {
+            Tenant::parse("--tenant", name).map_err(|violation| {
+                problems.push(format!("--tenant {name:?} {}", violation.problem))
+            })
+        });
+        if let Some(tasks) = self.older_than {
+            rules.retention = Retention::of_all(Keep { tasks: Some(tasks), events: None });
+        }
+        if let Some(Ok(tenant)) = tenant {
+            let keep = rules.retention.of(&tenant);
+            rules.retention = Retention::of_one(tenant, keep);
+        }
+        if problems.is_empty() && rules.retention.is_off() {
+            problems.push(
+                "nothing says how long tasks are kept; give --older-than, or the settings of the \
+                 server"
+                    .to_owned(),
+            );
+        }
+        if problems.is_empty() { Ok(rules) } else { Err(problems) }
+    }
+}
+
+impl Erase {
+    /// Whose rows go.
+    ///
+    /// # Errors
+    /// All that is wrong, in words.
+    pub fn scope(&self) -> Result<Scope, Vec<String>> {
+        let mut problems = self.store.problems();
+        let mut wrong = |flag: &str, violation: Violation| {
+            problems.push(format!("{flag} {}", violation.problem));
+        };
+        let tenant = Tenant::parse("--tenant", &self.tenant).map_err(|v| wrong("--tenant", v));
+        let owner = Principal::parse("--owner", &self.owner).map_err(|v| wrong("--owner", v));
+        match (tenant, owner) {
+            (Ok(tenant), Ok(owner)) if problems.is_empty() => Ok(Scope::new(tenant, owner)),
+            _ => Err(problems),
+        }
     }
 }
 

@@ -32,7 +32,8 @@ impl Checked {
     /// What would run, a setting a line.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
-        let pairs = self.reach().into_iter().chain(self.discovery()).chain(self.work());
+        let pairs =
+            self.reach().into_iter().chain(self.discovery()).chain(self.work()).chain(self.kept());
         let pairs = pairs.map(|(name, value)| (name.to_owned(), value));
         let quotas = self.limits.quotas().map(|quotas| quotas::words(&quotas)).unwrap_or_default();
         let quotas = quotas.into_iter().chain(retention::words(&self.retention));
@@ -136,6 +137,19 @@ impl Checked {
         ]
     }
 
+    /// How long what has ended is kept.
+    fn kept(&self) -> Vec<(&'static str, String)> {
+        // As above.
+        let RetentionArgs { task_retention, event_retention, purge_batch, purge_pause } =
+            self.config.retention;
+        vec![
+            ("task-retention", task_retention.to_string()),
+            ("event-retention", event_retention.to_string()),
+            ("purge-batch", purge_batch.to_string()),
+            ("purge-pause", duration_text(purge_pause)),
+        ]
+    }
+
     /// How work is done, and when it stops.
     fn work(&self) -> Vec<(&'static str, String)> {
         let config = &self.config;
@@ -168,16 +182,10 @@ impl Checked {
             cancel_again,
             agent_role,
         } = config.protocol;
-        let RetentionArgs { task_retention, event_retention, purge_batch, purge_pause } =
-            config.retention;
         vec![
             ("agent", name_of(config.agent)),
             ("dedupe", name_of(config.dedupe)),
             ("dedupe-window", duration_text(config.dedupe_window)),
-            ("task-retention", task_retention.to_string()),
-            ("event-retention", event_retention.to_string()),
-            ("purge-batch", purge_batch.to_string()),
-            ("purge-pause", duration_text(purge_pause)),
             ("history", config.history.to_string()),
             ("list-history", config.list_history.to_string()),
             ("missing-version", name_of(missing_version)),

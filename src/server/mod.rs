@@ -16,6 +16,7 @@ mod accept;
 mod arrival;
 mod builder;
 mod card;
+pub mod clearing;
 mod ending;
 mod health;
 mod layers;

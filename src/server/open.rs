@@ -82,6 +82,17 @@ impl Place {
         }
     }
 
+    /// Writes an SQLite file anew, without what was deleted from it. Does nothing to PostgreSQL.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub async fn scrub(&self) -> Result<(), OpenError> {
+        match self.sqlite(None)? {
+            Some(settings) => Ok(Sqlite::scrub(settings).await?),
+            None => Ok(()),
+        }
+    }
+
     /// How to open SQLite; `None` if the store is PostgreSQL.
     fn sqlite(&self, clock: Option<Arc<dyn Clock>>) -> Result<Option<sqlite::Settings>, OpenError> {
         let location = match self.url.kind().ok_or(OpenError::Url)? {

@@ -19,6 +19,7 @@ mod bindings;
 mod calls;
 mod card;
 mod choices;
+mod clearing;
 mod contract;
 mod crash;
 mod discovery;

@@ -225,6 +225,14 @@ impl Sqlite {
         open::migrate_alone(settings).await
     }
 
+    /// Writes the file anew, without what was deleted from it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn scrub(settings: Settings) -> Result<(), OpenError> {
+        open::scrub(settings).await
+    }
+
     fn now(&self) -> i64 {
         self.clock.now_us()
     }

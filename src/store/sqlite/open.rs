@@ -61,6 +61,18 @@ pub(super) async fn migrate_alone(settings: Settings) -> Result<(u32, u32), Open
     .await
 }
 
+/// Freed pages, and free places of pages in use, keep what was deleted until they are used again.
+pub(super) async fn scrub(settings: Settings) -> Result<(), OpenError> {
+    blocking(move || {
+        let base = Base::find(&settings.location)?;
+        let connection = base.connect_first(settings.wal_bytes_max)?;
+        connection.execute_batch("vacuum")?;
+        connection.query_row("pragma wal_checkpoint(truncate)", (), |_| Ok(()))?;
+        Ok(())
+    })
+    .await
+}
+
 fn open_now(settings: &Settings) -> Result<Sqlite, OpenError> {
     let base = Base::find(&settings.location)?;
     let mut writer = base.connect_first(settings.wal_bytes_max)?;
