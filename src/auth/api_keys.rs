@@ -61,6 +61,12 @@ impl ApiKey {
         Ok(Self { name: name.to_owned(), sha256, caller })
     }
 
+    /// The same key with these scopes.
+    #[must_use]
+    pub fn with_scopes(self, scopes: BTreeSet<String>) -> Self {
+        Self { caller: self.caller.with_scopes(scopes), ..self }
+    }
+
     /// The hash by which a key is known here.
     #[must_use]
     pub fn hash(key: &str) -> [u8; 32] {
@@ -136,7 +142,7 @@ fn presented(headers: &HeaderMap, beside_jwts: bool) -> Result<Option<&str>, Ref
                     Ok(Some(key))
                 }
             }
-            _ => Err(Refused::new(Reason::Malformed, NEEDED)),
+            _ => Err(Refused::new(Reason::OtherScheme, NEEDED)),
         };
     }
     only(headers, &API_KEY_HEADER)

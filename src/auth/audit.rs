@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 
 use crate::auth::{Auth, Refused};
+use crate::domain::Caller;
 
 impl Auth {
     /// Notes that nobody was let in (AUTHN-05).
@@ -17,6 +18,26 @@ impl Auth {
             peer.addr = peer,
             rpc.operation = operation,
             "credentials refused"
+        );
+    }
+
+    /// Notes that somebody who was let in has asked for more than he may.
+    pub fn note_denied(
+        &self,
+        operation: &str,
+        peer: Option<SocketAddr>,
+        caller: &Caller,
+        reason: &'static str,
+    ) {
+        let peer = peer.map(|peer| peer.to_string());
+        tracing::info!(
+            target: "a2ad::audit",
+            event = "denied",
+            auth.reason = reason,
+            auth.principal = caller.principal().as_str(),
+            peer.addr = peer,
+            rpc.operation = operation,
+            "call denied"
         );
     }
 }

@@ -11,6 +11,7 @@
 mod api_keys;
 mod audit;
 mod certificates;
+mod challenge;
 mod claims;
 mod fetch;
 mod forwarded;
@@ -21,6 +22,7 @@ mod keys;
 mod peers;
 mod refused;
 mod schemes;
+mod scopes;
 mod token;
 
 use std::net::SocketAddr;
@@ -41,6 +43,7 @@ pub use jwt::{Issuer, Jwt};
 pub use keys::Algorithm;
 pub use peers::Peer;
 pub use refused::{Reason, Refused};
+pub use scopes::{Class, Needed};
 
 /// What a request shows of who makes it.
 #[derive(Debug, Clone, Copy)]
@@ -84,6 +87,7 @@ impl Mode {
 #[derive(Debug, Clone)]
 pub struct Auth {
     modes: Arc<[Mode]>,
+    needed: Needed,
     clock: Arc<dyn Clock>,
 }
 
@@ -103,13 +107,19 @@ impl Auth {
     /// These modes, in this order.
     #[must_use]
     pub fn of(modes: Vec<Mode>) -> Self {
-        Self { modes: modes.into(), clock: Arc::new(SystemClock) }
+        Self { modes: modes.into(), needed: Needed::default(), clock: Arc::new(SystemClock) }
     }
 
     /// The mode `api-key` alone.
     #[must_use]
     pub fn api_keys(keys: ApiKeys) -> Self {
         Self::of(vec![Mode::ApiKeys(keys)])
+    }
+
+    /// Asks for these scopes.
+    #[must_use]
+    pub fn needing(self, needed: Needed) -> Self {
+        Self { needed, ..self }
     }
 
     /// Takes the time from `clock`.
@@ -155,7 +165,7 @@ impl Auth {
         let forged = |mode: &Mode| matches!(mode, Mode::Gateway(of) if of.is_forged(seen));
         let forged = self.modes.iter().any(forged);
         let reason = if forged { Reason::NoGateway } else { Reason::Missing };
-        Err(Refused::new(reason, self.needed()))
+        Err(Refused::new(reason, self.wanted()))
     }
 
     fn takes_jwts(&self) -> bool {
@@ -167,7 +177,7 @@ impl Auth {
     }
 
     /// What would be enough, in words.
-    fn needed(&self) -> String {
+    fn wanted(&self) -> String {
         let of = |mode: &Mode| match mode {
             Mode::ApiKeys(_) => api_keys::NEEDED,
             Mode::Jwt(_) => jwt::NEEDED,
@@ -175,12 +185,6 @@ impl Auth {
             Mode::Certificates(_) => certificates::NEEDED,
         };
         self.modes.iter().map(of).collect::<Vec<_>>().join("; or ")
-    }
-
-    /// The challenge that goes with a refusal, as in `WWW-Authenticate` (AUTHN-04).
-    #[must_use]
-    pub fn challenge(&self) -> Option<&'static str> {
-        (!self.is_none()).then_some("Bearer realm=\"a2ad\"")
     }
 
     /// What keeps the keys of issuers fresh, each to be run until the server ends.

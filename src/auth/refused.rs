@@ -13,6 +13,8 @@ pub enum Reason {
     Twice,
     /// It cannot be read.
     Malformed,
+    /// The header is for another scheme.
+    OtherScheme,
     /// It is no key of ours.
     UnknownApiKey,
     /// Nobody here trusts its issuer.
@@ -38,6 +40,28 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Whether something was presented that RFC 6750 calls an invalid token.
+    fn is_of_a_token(self) -> bool {
+        match self {
+            Self::Missing
+            | Self::NoGateway
+            | Self::Twice
+            | Self::OtherScheme
+            | Self::UnknownHolder
+            | Self::KeysUnavailable => false,
+            Self::Malformed
+            | Self::UnknownApiKey
+            | Self::UnknownIssuer
+            | Self::UnknownKey
+            | Self::WrongAlgorithm
+            | Self::BadSignature
+            | Self::Expired
+            | Self::NotYetValid
+            | Self::WrongAudience
+            | Self::NoSubject => true,
+        }
+    }
+
     /// A word that stays.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -46,6 +70,7 @@ impl Reason {
             Self::NoGateway => "no_gateway",
             Self::Twice => "twice",
             Self::Malformed => "malformed",
+            Self::OtherScheme => "other_scheme",
             Self::UnknownApiKey => "unknown_api_key",
             Self::UnknownIssuer => "unknown_issuer",
             Self::UnknownKey => "unknown_key",
@@ -75,7 +100,12 @@ pub struct Refused {
 impl Refused {
     /// A credential that is bad, in words that repeat nothing of it.
     pub(super) fn new(reason: Reason, text: impl Into<String>) -> Self {
-        Self { mode: None, reason, error: Error::Unauthenticated(text.into()) }
+        let error = if reason.is_of_a_token() {
+            Error::InvalidToken(text.into())
+        } else {
+            Error::Unauthenticated(text.into())
+        };
+        Self { mode: None, reason, error }
     }
 
     /// One that cannot be checked for the moment.

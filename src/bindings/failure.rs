@@ -22,6 +22,8 @@ pub struct Failure {
     pub violations: Vec<Violation>,
     /// `RetryInfo.retry_delay`, when the same call may succeed later.
     pub retry_in: Option<Duration>,
+    /// What the caller is asked for, as in `WWW-Authenticate`.
+    pub challenge: Option<String>,
 }
 
 /// The longest message for people, in bytes.
@@ -52,6 +54,7 @@ impl Failure {
             metadata: BTreeMap::new(),
             violations: Vec::new(),
             retry_in: None,
+            challenge: None,
         };
         match error {
             Error::TaskNotFound => plain(fault::TASK_NOT_FOUND),
@@ -80,8 +83,8 @@ impl Failure {
             Error::PageTokenExpired => plain(fault::INVALID_PARAMS)
                 .saying("pageToken", "expired")
                 .naming(&[Violation::new("page_token", error.to_string())]),
-            Error::Unauthenticated(_) => plain(fault::UNAUTHENTICATED),
-            Error::Forbidden(_) => plain(fault::PERMISSION_DENIED),
+            Error::Unauthenticated(_) | Error::InvalidToken(_) => plain(fault::UNAUTHENTICATED),
+            Error::Forbidden(_) | Error::ScopeMissing { .. } => plain(fault::PERMISSION_DENIED),
             Error::DeadlineExceeded => plain(fault::DEADLINE_EXCEEDED),
             Error::Overloaded(_) => plain(fault::RESOURCE_EXHAUSTED).retrying(),
             Error::TooMany { what: _, retry_in } => {
@@ -104,6 +107,7 @@ impl Failure {
             metadata: BTreeMap::new(),
             violations: Vec::new(),
             retry_in: None,
+            challenge: None,
         }
     }
 
@@ -172,8 +176,12 @@ pub fn log(operation: &'static str, error: &Error) {
         Error::Unavailable(_) | Error::InvalidAgentResponse(_) => {
             tracing::warn!(rpc.operation = operation, error.chain = chain(error), "call failed");
         }
-        Error::Unauthenticated(_) | Error::Forbidden(_) => {
-            tracing::info!(rpc.operation = operation, error.text = %error, "call refused");
+        // These are noted for the audit as well.
+        Error::Unauthenticated(_)
+        | Error::InvalidToken(_)
+        | Error::Forbidden(_)
+        | Error::ScopeMissing { .. } => {
+            tracing::debug!(rpc.operation = operation, error.text = %error, "call refused");
         }
         // The texts of these may repeat what the caller sent, so only their kind is told.
         Error::TaskNotFound

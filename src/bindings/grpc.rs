@@ -6,7 +6,6 @@ use std::task::{Context, Poll};
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
-use http::HeaderValue;
 use http::header::WWW_AUTHENTICATE;
 use tokio::time::Instant;
 use tonic::body::Body;
@@ -17,7 +16,7 @@ use tonic_types::{BadRequest, ErrorDetail, ErrorInfo, FieldViolation, RetryInfo,
 
 use crate::bindings::operation::Operation;
 use crate::bindings::{Door, Failure, deadline, log, until};
-use crate::contract::fault::{self, Fault};
+use crate::contract::fault::Fault;
 use crate::contract::v1::a2a_service_server::{A2aService, A2aServiceServer};
 use crate::contract::wkt::Empty;
 use crate::contract::{A2A_EXTENSIONS, ERROR_DOMAIN, v1};
@@ -72,15 +71,26 @@ where
         Box::pin(async move {
             let (mut parts, body) = request.into_parts();
             let name = parts.uri.path().rsplit('/').next().unwrap_or_default();
-            let operation = Operation::named(name).map_or("enter", Operation::name);
-            match door.enter(operation, &parts, None).await {
+            let operation = Operation::named(name);
+            let name = operation.map_or("enter", Operation::name);
+            let entered = match door.enter(name, &parts, None).await {
+                Ok(call) => match operation.map_or(Ok(()), |of| door.permit(&call, of)) {
+                    Ok(()) => Ok(call),
+                    Err(error) => {
+                        door.note_denied(&call, name, &error);
+                        Err(error)
+                    }
+                },
+                refused => refused,
+            };
+            match entered {
                 Ok(call) => {
                     parts.extensions.insert(call);
                     inner.call(http::Request::from_parts(parts, body)).await
                 }
                 Err(error) => {
-                    log("enter", &error);
-                    Ok(refusal(&error, &door).into_http())
+                    log(name, &error);
+                    Ok(of_failure(door.failure(&error)).into_http())
                 }
             }
         })
@@ -121,7 +131,8 @@ impl Grpc {
     ) -> Result<Response<T>, Status> {
         let mut response = outcome.map(Response::new).map_err(|error| {
             log(operation, &error);
-            of_failure(self.door.failure(&error), MetadataMap::new())
+            self.door.note_denied(call, operation, &error);
+            of_failure(self.door.failure(&error))
         })?;
         let activated = call.activated().and_then(|uris| uris.parse().ok());
         if let Some(activated) = activated {
@@ -143,7 +154,7 @@ impl Grpc {
             Ok(item) => Ok(item.response),
             Err(error) => {
                 log(operation, &error);
-                Err(of_failure(door.failure(&error), MetadataMap::new()))
+                Err(of_failure(door.failure(&error)))
             }
         };
         self.close(operation, call, outcome.map(|items| until(items, deadline).map(told).boxed()))
@@ -265,36 +276,28 @@ impl A2aService for Grpc {
 /// details (GRPC-03, ERR-06). A row without a reason has no `ErrorInfo`.
 #[must_use]
 pub fn status(error: &Error) -> Status {
-    of_failure(Failure::of(error), MetadataMap::new())
-}
-
-/// As [`status`], for a caller who was not let in: with the challenge (AUTHN-04).
-fn refusal(error: &Error, door: &Door) -> Status {
-    let mut metadata = MetadataMap::new();
-    let failure = door.failure(error);
-    if let (true, Some(challenge)) = (failure.fault == fault::UNAUTHENTICATED, door.challenge()) {
-        let mut headers = metadata.into_headers();
-        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
-        metadata = MetadataMap::from_headers(headers);
-    }
-    of_failure(failure, metadata)
+    of_failure(Failure::of(error))
 }
 
 /// `failure` as a gRPC status.
 #[must_use]
 pub fn status_of_failure(failure: Failure) -> Status {
-    of_failure(failure, MetadataMap::new())
+    of_failure(failure)
 }
 
 /// A status for a row of the protocol's table that no [`Error`] stands for, in other words.
 #[must_use]
 pub fn status_of_fault(fault: Fault, text: &str) -> Status {
     let failure = Failure::of_fault(fault, text);
-    of_failure(failure, MetadataMap::new())
+    of_failure(failure)
 }
 
-fn of_failure(failure: Failure, metadata: MetadataMap) -> Status {
-    let Failure { fault, text, metadata: values, violations, retry_in } = failure;
+fn of_failure(failure: Failure) -> Status {
+    let Failure { fault, text, metadata: values, violations, retry_in, challenge } = failure;
+    let mut metadata = MetadataMap::new();
+    if let Some(challenge) = challenge.and_then(|text| text.parse().ok()) {
+        metadata.insert(WWW_AUTHENTICATE.as_str(), challenge);
+    }
     let mut details = Vec::new();
     if let Some(reason) = fault.reason {
         let values = values.into_iter().map(|(key, value)| (key.to_owned(), value));

@@ -31,7 +31,10 @@ pub(super) async fn answer(json: &Json, request: Request) -> Response {
     }
     let entered = json.door.enter("enter", &parts, parts.uri.query()).await;
     // The body of a stranger is not read.
-    if let Err(error @ (Error::Unauthenticated(_) | Error::Unavailable(_))) = entered {
+    if let Err(
+        error @ (Error::Unauthenticated(_) | Error::InvalidToken(_) | Error::Unavailable(_)),
+    ) = entered
+    {
         return fail(json, NO_ID, &json.failure("enter", error));
     }
     let body = match read(json, &parts, body).await {

@@ -30,6 +30,7 @@ pub use deadline::deadline;
 use deadline::until;
 pub use failure::{Failure, log};
 use failure::{Misfit, Refusal};
+use operation::Operation;
 
 /// What the bindings can be told, where the protocol leaves a choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -102,13 +103,14 @@ impl Door {
         check_version(headers, query, self.settings.missing_version)?;
         let extensions = self.activated(headers);
         let room = parts.extensions.get::<Room>().cloned();
-        Ok(Call { caller, trace: traceparent(headers), extensions, room })
+        Ok(Call { caller, peer, trace: traceparent(headers), extensions, room })
     }
 
     /// `error` as callers of this server read it.
     #[must_use]
     pub fn failure(&self, error: &Error) -> Failure {
-        Failure::in_table(error, self.settings.status_table)
+        let challenge = self.auth.challenge(error);
+        Failure { challenge, ..Failure::in_table(error, self.settings.status_table) }
     }
 
     /// Which edition's statuses errors have.
@@ -123,10 +125,24 @@ impl Door {
         self.settings.early_errors
     }
 
-    /// What a refused caller is asked for, as in `WWW-Authenticate`.
-    #[must_use]
-    pub fn challenge(&self) -> Option<&'static str> {
-        self.auth.challenge()
+    /// Whether the caller has the scope that `operation` needs.
+    ///
+    /// # Errors
+    /// [`Error::ScopeMissing`].
+    pub(crate) fn permit(&self, call: &Call, operation: Operation) -> Result<(), Error> {
+        self.auth.permit(&call.caller, operation.class())
+    }
+
+    /// Notes a call that was denied, if this is the error of one.
+    pub(crate) fn note_denied(&self, call: &Call, operation: &'static str, error: &Error) {
+        let reason = if matches!(error, Error::ScopeMissing { .. }) {
+            "scope_missing"
+        } else if matches!(error, Error::Forbidden(_)) {
+            "forbidden"
+        } else {
+            return;
+        };
+        self.auth.note_denied(operation, call.peer, &call.caller, reason);
     }
 
     /// The offered extensions that a request names, in the card's order. Others are ignored, and

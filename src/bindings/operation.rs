@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use prost_reflect::{DescriptorPool, MessageDescriptor, MethodDescriptor};
 
+use crate::auth::Class;
 use crate::contract::DESCRIPTOR_SET;
 
 /// What a caller can ask for.
@@ -77,6 +78,20 @@ impl Operation {
     /// What the request of this operation is made of.
     pub(super) fn input(self) -> Option<MessageDescriptor> {
         METHODS.iter().find(|(known, _)| *known == self).map(|(_, method)| method.input())
+    }
+
+    /// Which right it takes.
+    pub(crate) fn class(self) -> Class {
+        match self {
+            Self::SendMessage | Self::SendStreamingMessage => Class::Send,
+            Self::GetTask | Self::ListTasks | Self::SubscribeToTask => Class::Read,
+            Self::CancelTask => Class::Cancel,
+            Self::CreatePushConfig
+            | Self::GetPushConfig
+            | Self::ListPushConfigs
+            | Self::DeletePushConfig => Class::Push,
+            Self::GetExtendedAgentCard => Class::Card,
+        }
     }
 
     /// Whether the answer is a stream.

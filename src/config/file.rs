@@ -21,7 +21,7 @@ use crate::config::quotas::{self, Rates, Shares};
 use crate::config::retention::TenantSettings;
 use crate::service;
 
-pub use crate::config::identity::tables::{Certificate, Gateway, JwtIssuer};
+pub use crate::config::identity::tables::{Certificate, Gateway, JwtIssuer, Scopes};
 
 /// All that the file may hold. Members that it does not know are refused.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -35,6 +35,8 @@ pub struct File {
     pub gateway: Option<Gateway>,
     /// The holders of client certificates.
     pub certificates: Vec<Certificate>,
+    /// The scopes that operations need.
+    pub scopes: Scopes,
     /// What the agent card says clients connect to, the preferred one first.
     pub interfaces: Vec<Interface>,
     /// What tenants have of their own.
@@ -54,14 +56,18 @@ pub struct ApiKey {
     /// The tenants it may name. Without any: the default tenant, which is the empty text.
     #[serde(default)]
     pub tenants: Vec<String>,
+    /// What its holder may do beside.
+    #[serde(default)]
+    pub scopes: Vec<String>,
 }
 
 impl std::fmt::Debug for ApiKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { name, sha256: _, tenants } = self;
+        let Self { name, sha256: _, tenants, scopes } = self;
         f.debug_struct("ApiKey")
             .field("name", name)
             .field("tenants", tenants)
+            .field("scopes", scopes)
             .finish_non_exhaustive()
     }
 }

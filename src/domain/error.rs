@@ -78,6 +78,15 @@ pub enum Error {
     /// No credentials, or bad ones.
     #[error("{0}")]
     Unauthenticated(String),
+    /// Credentials that were presented and are bad.
+    #[error("{0}")]
+    InvalidToken(String),
+    /// Good credentials without the scope that an operation needs.
+    #[error("this operation needs the scope {scope}")]
+    ScopeMissing {
+        /// Which.
+        scope: String,
+    },
     /// Good credentials that do not reach this far.
     #[error("{0}")]
     Forbidden(String),

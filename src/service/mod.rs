@@ -21,6 +21,7 @@ mod validate;
 mod wait;
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ pub use stream::{EventStream, Streamed};
 pub struct Call {
     /// The caller, as `auth` found it out.
     pub caller: Caller,
+    /// The other end of the connection that it came by.
+    pub peer: Option<SocketAddr>,
     /// The W3C `traceparent` of the call.
     pub trace: Option<String>,
     /// The extensions that the call names and the card offers, each once.

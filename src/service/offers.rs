@@ -177,7 +177,7 @@ mod tests {
 
     fn call(extensions: &[&str]) -> Call {
         let extensions = extensions.iter().map(|&uri| uri.to_owned()).collect();
-        Call { caller: Caller::anonymous(), trace: None, extensions, room: None }
+        Call { caller: Caller::anonymous(), peer: None, trace: None, extensions, room: None }
     }
 
     fn offers(capabilities: v1::AgentCapabilities, extended: Option<v1::AgentCard>) -> Offers {

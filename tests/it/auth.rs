@@ -17,7 +17,9 @@ async fn a_stranger_is_told_how_to_prove_himself_and_nothing_else() {
     let status = nobody.list_tasks(list()).await.unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated);
     assert!(status.message().contains("authorization: Bearer"));
-    assert_eq!(status.metadata().get("www-authenticate").unwrap(), "Bearer realm=\"a2ad\"");
+    let challenge = status.metadata().get("www-authenticate").unwrap();
+    let both = "Bearer realm=\"a2ad\", ApiKey realm=\"a2ad\", header=\"x-api-key\"";
+    assert_eq!(challenge, both);
 
     let status = wrong.list_tasks(list()).await.unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated);

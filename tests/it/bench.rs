@@ -408,7 +408,13 @@ impl Canceling {
 }
 
 pub(crate) fn anybody() -> Call {
-    Call { caller: Caller::anonymous(), trace: None, extensions: Vec::new(), room: None }
+    Call {
+        caller: Caller::anonymous(),
+        peer: None,
+        trace: None,
+        extensions: Vec::new(),
+        room: None,
+    }
 }
 
 /// A caller with a principal of its own, for whom repeats are recognised.
@@ -416,6 +422,7 @@ pub(crate) fn named(name: &str) -> Call {
     let principal = Principal::parse("principal", &format!("key:{name}")).unwrap();
     Call {
         room: None,
+        peer: None,
         extensions: Vec::new(),
         caller: Caller::new(principal, Tenants::Any),
         trace: None,

@@ -271,7 +271,7 @@ fn an_extended_card_needs_callers_with_credentials() {
         String::from_utf8(output.unwrap().stderr).unwrap()
     };
     let said = check(&["--extended-card", "card.toml"]);
-    assert!(said.contains("--extended-card: needs --auth api-key"), "{said}");
+    assert!(said.contains("--extended-card: needs another --auth than none"), "{said}");
     let denies = example().replace(
         "[[capabilities.extensions]]",
         "[capabilities]\nextended_agent_card = false\n[[capabilities.extensions]]",

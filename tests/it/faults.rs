@@ -35,7 +35,9 @@ pub(crate) fn every() -> Vec<Error> {
         Error::PageTokenInvalid,
         Error::PageTokenExpired,
         Error::Unauthenticated(text("an API key is needed")),
+        Error::InvalidToken(text("the token has expired")),
         Error::Forbidden(text("this tenant is not among the caller's")),
+        Error::ScopeMissing { scope: text("tasks:read") },
         Error::DeadlineExceeded,
         Error::Overloaded(text("earlier answers have not been read")),
         Error::TooMany {
@@ -64,7 +66,9 @@ fn is_listed(error: &Error) {
         | Error::PageTokenInvalid
         | Error::PageTokenExpired
         | Error::Unauthenticated(_)
+        | Error::InvalidToken(_)
         | Error::Forbidden(_)
+        | Error::ScopeMissing { .. }
         | Error::DeadlineExceeded
         | Error::Overloaded(_)
         | Error::TooMany { .. }
@@ -142,7 +146,10 @@ InvalidArgument: the page token has expired; start again with an empty page_toke
   field page_token: the page token has expired; start again with an empty page_token
 Unauthenticated: an API key is needed
   reason UNAUTHENTICATED
+Unauthenticated: the token has expired
+  reason UNAUTHENTICATED
 PermissionDenied: this tenant is not among the caller's
+PermissionDenied: this operation needs the scope tasks:read
 DeadlineExceeded: the deadline passed; the task goes on
 ResourceExhausted: earlier answers have not been read
   retry in 1s

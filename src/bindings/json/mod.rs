@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::bindings::operation::Operation;
 use crate::bindings::{Door, Failure, Misfit, Refusal, deadline, jsonrpc, log, rest, until};
-use crate::contract::{A2A_EXTENSIONS, fault};
+use crate::contract::A2A_EXTENSIONS;
 use crate::domain::{Error, Violation};
 use crate::service::{Call, EventStream, Service};
 
@@ -104,6 +104,10 @@ impl Json {
         input: Input<'_>,
         terms: Terms,
     ) -> Result<Answer, Refusal> {
+        if let Err(error) = self.door.permit(call, operation) {
+            self.door.note_denied(call, operation.name(), &error);
+            return Err(error.into());
+        }
         let deadline = terms.within.and_then(|within| Instant::now().checked_add(within));
         let answer = run(&self.service, operation, call, input, terms);
         let answer = AssertUnwindSafe(answer).catch_unwind();
@@ -115,6 +119,10 @@ impl Json {
             },
         };
         match answer {
+            Ok(Err(Refusal::Of(error))) => {
+                self.door.note_denied(call, operation.name(), &error);
+                Err(error.into())
+            }
             Ok(Ok(Answer::Events(events))) => Ok(Answer::Events(until(events, deadline))),
             Ok(answer) => answer,
             Err(panic) => Err(Error::internal(format!("panic: {}", words_of(&*panic))).into()),
@@ -148,10 +156,9 @@ impl Json {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, kind);
         let Some(failure) = failure else { return response };
-        if let (true, Some(challenge)) =
-            (failure.fault == fault::UNAUTHENTICATED, self.door.challenge())
-        {
-            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+        let challenge = failure.challenge.as_ref().and_then(|text| text.parse().ok());
+        if let Some(challenge) = challenge {
+            headers.insert(WWW_AUTHENTICATE, challenge);
         }
         if let Some(delay) = failure.retry_in {
             headers.insert(RETRY_AFTER, HeaderValue::from(delay.as_secs().max(1)));

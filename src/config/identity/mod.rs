@@ -2,16 +2,17 @@
 
 pub(super) mod tables;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use http::header::HeaderName;
 
 use crate::auth::{
-    self, Algorithm, ApiKey, ApiKeys, Auth, Certificates, ClaimNames, Holder, Issuer, Jwks, Jwt,
-    Mode, Peer, Rules, Source, Timing, tenants,
+    self, Algorithm, ApiKey, ApiKeys, Auth, Certificates, ClaimNames, Class, Holder, Issuer, Jwks,
+    Jwt, Mode, Needed, Peer, Rules, Source, Timing, tenants,
 };
 use crate::config::check::{Problems, read};
-use crate::config::file::{self, File, JwtIssuer};
+use crate::config::file::{self, File, JwtIssuer, Scopes};
 use crate::config::{AuthMode, Config, duration, duration_text, name_of};
 
 impl Config {
@@ -42,7 +43,29 @@ impl Config {
             modes
                 .extend(problems.take(read.map_err(|problem| format!("--auth {name}: {problem}"))));
         }
-        Auth::of(modes)
+        Auth::of(modes).needing(self.needed(file, problems))
+    }
+
+    fn needed(&self, file: &File, problems: &mut Problems) -> Needed {
+        let Scopes { read, send, cancel, card, push } = &file.scopes;
+        let of = |class| match class {
+            Class::Read => read,
+            Class::Send => send,
+            Class::Cancel => cancel,
+            Class::Card => card,
+            Class::Push => push,
+        };
+        let all = Class::ALL.into_iter().filter_map(|class| Some((class, of(class).clone()?)));
+        let needed: Needed = all.collect();
+        for (class, scope) in &needed {
+            if let Err(problem) = check_scope(scope) {
+                problems.add(format!("scopes.{}: {problem}", class.name()));
+            }
+        }
+        if self.is_open() && !needed.is_empty() {
+            problems.add("scopes: with --auth none nobody has any");
+        }
+        needed
     }
 
     /// What the file has for modes that are not asked.
@@ -111,7 +134,7 @@ fn certificates(listed: &[file::Certificate]) -> Result<Certificates, String> {
         }
         let named = |problem| format!("certificates: {:?}: {problem}", one.name);
         let tenants = tenants(&one.tenants).map_err(named)?;
-        Ok(Holder::new(&one.name, tenants, one.scopes.iter().cloned().collect()))
+        Ok(Holder::new(&one.name, tenants, scopes(&one.scopes).map_err(named)?))
     };
     listed.iter().map(holder).collect::<Result<_, _>>().map(Certificates::new)
 }
@@ -125,11 +148,26 @@ fn api_keys(listed: &[file::ApiKey], problems: &mut Problems) -> Result<ApiKeys,
 }
 
 fn api_key(key: &file::ApiKey) -> Result<ApiKey, String> {
-    let file::ApiKey { name, sha256, tenants } = key;
+    let file::ApiKey { name, sha256, tenants, scopes: listed } = key;
     let bytes = hex::decode(sha256).ok().and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
     let wrong = || format!("api_keys: the sha256 of {name:?} must be 64 hex digits");
     let hash = bytes.ok_or_else(wrong)?;
-    ApiKey::new(name, hash, tenants).map_err(|problem| format!("api_keys: {problem}"))
+    let scopes =
+        scopes(listed).map_err(|problem| format!("api_keys: key {name}: scopes: {problem}"))?;
+    let key = ApiKey::new(name, hash, tenants).map_err(|problem| format!("api_keys: {problem}"))?;
+    Ok(key.with_scopes(scopes))
+}
+
+fn scopes(listed: &[String]) -> Result<BTreeSet<String>, String> {
+    listed.iter().try_for_each(|scope| check_scope(scope))?;
+    Ok(listed.iter().cloned().collect())
+}
+
+/// A scope as OAuth writes it (RFC 6749, 3.3).
+fn check_scope(scope: &str) -> Result<(), String> {
+    let fits = |byte: u8| matches!(byte, b'!'..=b'~') && !matches!(byte, b'"' | b'\\');
+    let fits = (1..=256).contains(&scope.len()) && scope.bytes().all(fits);
+    fits.then_some(()).ok_or_else(|| format!("{scope:?} is no scope: write letters without blanks"))
 }
 
 fn jwt(listed: &[JwtIssuer], problems: &mut Problems) -> Result<Jwt, String> {

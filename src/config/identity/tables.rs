@@ -70,3 +70,19 @@ pub struct Certificate {
     #[serde(default)]
     pub scopes: Vec<String>,
 }
+
+/// The scope that each class of operations needs.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Scopes {
+    /// GetTask, ListTasks and SubscribeToTask.
+    pub read: Option<String>,
+    /// SendMessage and SendStreamingMessage.
+    pub send: Option<String>,
+    /// CancelTask.
+    pub cancel: Option<String>,
+    /// GetExtendedAgentCard.
+    pub card: Option<String>,
+    /// The operations on webhooks.
+    pub push: Option<String>,
+}

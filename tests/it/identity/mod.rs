@@ -1,6 +1,9 @@
-//! Who is let in by a credential that somebody else vouches for, and what is told about those who
-//! are not.
+//! Who is let in by a credential that somebody else vouches for, what each may do, and what is told
+//! about those who are not let in.
 
+mod certificates;
 mod gateways;
 pub(crate) mod issuer;
+mod program;
+mod scopes;
 mod tokens;

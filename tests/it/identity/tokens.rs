@@ -5,9 +5,16 @@ use std::time::Duration;
 use a2ad::auth::Timing;
 use a2ad::card::keys::Algorithm;
 use a2ad::contract::v1;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::hmac;
+use ring::rand::SystemRandom;
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 use tonic::{Code, Status};
 
+use crate::bindings::caller::Caller;
 use crate::identity::issuer::{Signer, Url, but, claims, fixed, now, set, trusting, unsigned};
 use crate::rig::{TestServer, send, task_of};
 
@@ -58,6 +65,69 @@ async fn a_token_that_is_not_verified_is_refused_in_one_text() {
     }
     texts.dedup();
     assert_eq!(texts, ["the token was not accepted"]);
+}
+
+/// A token of the RSA key that only tests have, and the key as a set has it.
+fn rsa(algorithm: &str, claims: &Value) -> (String, Value) {
+    use ring::signature::{RSA_PKCS1_SHA256, RSA_PSS_SHA256, RsaKeyPair};
+    let pem = include_bytes!("rsa.pem");
+    let der = PrivatePkcs8KeyDer::from_pem_slice(pem).unwrap();
+    let key = RsaKeyPair::from_pkcs8(der.secret_pkcs8_der()).unwrap();
+    let public = ring::rsa::PublicKeyComponents::<Vec<u8>>::from(key.public());
+    let text = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+    let jwk = json!({"kty": "RSA", "kid": "rsa", "n": text(&public.n), "e": text(&public.e)});
+    let signed = unsigned(&json!({"alg": algorithm, "kid": "rsa"}), claims);
+    let mut signature = vec![0; key.public().modulus_len()];
+    if algorithm == "HS256" {
+        // What a server would take for a secret that confuses the two.
+        let secret = hmac::Key::new(hmac::HMAC_SHA256, jwk["n"].as_str().unwrap().as_bytes());
+        signature = hmac::sign(&secret, signed.as_bytes()).as_ref().to_vec();
+    } else {
+        let how: &dyn ring::signature::RsaEncoding =
+            if algorithm == "PS256" { &RSA_PSS_SHA256 } else { &RSA_PKCS1_SHA256 };
+        key.sign(how, &SystemRandom::new(), signed.as_bytes(), &mut signature).unwrap();
+    }
+    (format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)), jwk)
+}
+
+#[tokio::test]
+async fn a_key_is_for_one_algorithm_and_no_secret() {
+    let ann = claims("ann");
+    let (_, plain) = rsa("RS256", &ann);
+    for (alg, believed) in [(None, "RS256"), (Some("RS256"), "RS256"), (Some("PS256"), "PS256")] {
+        let mut jwk = plain.clone();
+        if let Some(alg) = alg {
+            jwk["alg"] = alg.into();
+        }
+        let auth = trusting(fixed(&[jwk]));
+        let server = TestServer::with(|server| server.auth(auth)).await;
+        for algorithm in ["RS256", "PS256", "HS256"] {
+            let (token, _) = rsa(algorithm, &ann);
+            let asked = ask(&server, &token).await;
+            assert_eq!(asked.is_ok(), algorithm == believed, "{alg:?} {algorithm}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_binding_tells_one_kind_of_fault_in_the_same_words() {
+    let signer = Signer::es256("one");
+    let auth = trusting(fixed(&[signer.jwk()]));
+    let server = TestServer::with(|server| server.auth(auth)).await;
+    for (token, text) in [
+        (signer.token(&but(claims("ann"), "exp", now() - 60)), "the token has expired"),
+        (signer.token(&but(claims("ann"), "aud", "x")), "the token is for another audience"),
+        (Signer::es256("one").token(&claims("ann")), "the token was not accepted"),
+        (Signer::es256("two").token(&claims("ann")), "the token was not accepted"),
+    ] {
+        let mut told = Vec::new();
+        for mut caller in Caller::all(server.addr(), Some(&token)).await {
+            told.push(caller.ask(v1::ListTasksRequest::default()).await.unwrap_err());
+            told.push(caller.ask(v1::GetExtendedAgentCardRequest::default()).await.unwrap_err());
+        }
+        assert!(told.iter().all(|one| one.common.0 == text), "{told:?}");
+        assert!(told.windows(2).all(|two| two[0] == two[1]), "{told:?}");
+    }
 }
 
 #[tokio::test]
