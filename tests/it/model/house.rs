@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use a2ad::store::interruption_backoff;
+use a2ad::store::{Keep, Retention, interruption_backoff};
 
 use super::Model;
 use super::task::{Of, us};
 
 const GRACE: Duration = Duration::from_secs(5);
 const HIDDEN_FOR: Duration = Duration::from_secs(30);
+const ENDED_FOR: Duration = Duration::from_secs(20);
 
 impl Model<'_> {
     pub(super) async fn keep_house(&mut self) {
@@ -47,6 +48,17 @@ impl Model<'_> {
             }
         }
         assert_eq!(self.bed.store.release_expired_of_all(1000).await.unwrap(), released);
+    }
+
+    /// What ended long enough ago goes, and nothing else; what was sent is still remembered.
+    pub(super) async fn purge_ended(&mut self) {
+        let before = self.now() - us(ENDED_FOR);
+        let tasks = self.tasks.len();
+        self.tasks.retain(|_, task| !task.state.is_terminal() || task.status_at > before);
+        let gone = tasks - self.tasks.len();
+        let keep = Keep { tasks: Some(ENDED_FOR), events: None };
+        let purged = self.bed.store.purge_ended_of_all(&Retention::of_all(keep), 1000).await;
+        assert_eq!(purged.unwrap().count(), u64::try_from(gone).unwrap());
     }
 
     /// What expired goes, and nothing else.

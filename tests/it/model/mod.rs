@@ -68,7 +68,7 @@ async fn live(bed: &Bed, seed: u64, operations: u32) {
         next_message: 0,
     };
     for n in 0..operations {
-        match model.random.below(26) {
+        match model.random.below(27) {
             0..=1 if model.tasks.len() < 25 => model.begin().await,
             0..=3 => model.go_on().await,
             4..=8 => model.claim().await,
@@ -80,6 +80,7 @@ async fn live(bed: &Bed, seed: u64, operations: u32) {
             22 => bed.clock.advance_us(i64::try_from(model.random.below(3_000)).unwrap()),
             23 => bed.clock.advance(Duration::from_millis(model.random.next() % 5_000)),
             24 => bed.clock.advance_us(-i64::try_from(model.random.below(2_000)).unwrap()),
+            25 => model.purge_ended().await,
             _ => model.purge().await,
         }
         if n % 100 == 99 {

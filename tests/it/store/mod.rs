@@ -428,6 +428,7 @@ promises! {
         a_log_goes_whole_and_its_task_stays,
         a_repeat_finds_that_the_task_it_made_is_gone,
         several_purgers_share_the_work,
+        purging_takes_nothing_from_those_who_work,
         an_owner_is_erased_and_nobody_else,
         an_owner_that_comes_back_begins_anew,
         an_owner_of_several_tenants_is_erased_in_one;

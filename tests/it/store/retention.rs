@@ -255,6 +255,50 @@ pub(super) async fn several_purgers_share_the_work(bed: &Bed) {
     assert_eq!(bed.page(&ann(), &everything()).await.total, Some(0));
 }
 
+pub(super) async fn purging_takes_nothing_from_those_who_work(bed: &Bed) {
+    let retention = after(Duration::ZERO);
+    let works = |n: usize| async move {
+        let mut ended = 0_u64;
+        for round in 0..12 {
+            let lease = Some(LeaseRequest { token: LeaseToken::generate(), lease: LEASE });
+            let accept = Accept { lease, ..new(&format!("c-{n}"), true) };
+            let token = lease.unwrap().token;
+            let begun = accepted(bed.accept(&ann(), accept).await);
+            if round % 3 == 0 {
+                bed.store.request_cancel(&ann(), begun.task, None).await.unwrap();
+            }
+            for (sequence, state) in [(1, TaskState::Working), (2, TaskState::Completed)] {
+                let updates = vec![status(state, "says"), chunk("a", "b", false)];
+                let updates = if sequence == 2 { updates[..1].to_vec() } else { updates };
+                let end = (sequence == 2).then_some(TurnEnd::Finished);
+                let report = Report { lease: token, turn: 1, sequence, updates, end };
+                let landed = bed.store.report(&ann(), begun.task, &report).await.unwrap();
+                assert!(matches!(landed, Reported::Landed { .. }), "{landed:?}");
+            }
+            ended += 1;
+        }
+        ended
+    };
+    let purges = || async {
+        let mut gone = 0;
+        for _ in 0..30 {
+            gone += bed.store.purge_ended_of_all(&retention, 4).await.unwrap().count();
+            bed.store.purge_events_of_all(&events_after(Duration::ZERO), 4).await.unwrap();
+            bed.store.claim_turns_of_all(1, LEASE).await.unwrap();
+        }
+        gone
+    };
+    let work = join_all((0..4).map(works));
+    let (ended, gone) = tokio::join!(work, join_all((0..2).map(|_| purges())));
+    let mut gone: u64 = gone.into_iter().sum();
+    gone += bed.store.purge_ended_of_all(&retention, 1000).await.unwrap().count();
+    assert_eq!(gone, ended.into_iter().sum::<u64>());
+    for table in TABLES {
+        assert_eq!(rows(bed, table).await, 0, "{table}");
+    }
+    assert_eq!(bed.page(&ann(), &everything()).await.total, Some(0));
+}
+
 async fn erase(bed: &Bed, scope: &Scope) -> Erased {
     let mut all = Erased::default();
     loop {
