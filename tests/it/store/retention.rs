@@ -260,9 +260,9 @@ pub(super) async fn purging_takes_nothing_from_those_who_work(bed: &Bed) {
     let works = |n: usize| async move {
         let mut ended = 0_u64;
         for round in 0..12 {
-            let lease = Some(LeaseRequest { token: LeaseToken::generate(), lease: LEASE });
+            let token = LeaseToken::generate();
+            let lease = Some(LeaseRequest { token, lease: LEASE });
             let accept = Accept { lease, ..new(&format!("c-{n}"), true) };
-            let token = lease.unwrap().token;
             let begun = accepted(bed.accept(&ann(), accept).await);
             if round % 3 == 0 {
                 bed.store.request_cancel(&ann(), begun.task, None).await.unwrap();
