@@ -24,6 +24,8 @@ pub mod contract;
 #[cfg(feature = "server")]
 pub mod domain;
 #[cfg(feature = "server")]
+pub mod metrics;
+#[cfg(feature = "server")]
 pub mod server;
 #[cfg(feature = "server")]
 pub mod service;

@@ -13,6 +13,7 @@ use crate::bindings::json::{
     Answer, Input, Json, Source, Terms, allow, jsonrpc_error, media, options, read_body,
     rest_error, with_extensions, write,
 };
+use crate::bindings::measure::{Code, Of};
 use crate::bindings::operation::Operation;
 use crate::bindings::{EarlyErrors, Failure, Misfit, Refusal};
 use crate::contract::fault;
@@ -75,7 +76,13 @@ pub(super) async fn answer(json: &Json, request: Request) -> Response {
             sse::answer(events, say(json.clone(), id, operation.name(), call.wants_cursor()))
         }
     };
-    with_extensions(response, &call)
+    of(with_extensions(response, &call), operation.name())
+}
+
+/// Says what the answer is of, for whoever counts it.
+fn of(mut response: Response, operation: &'static str) -> Response {
+    response.extensions_mut().insert(Of(operation));
+    response
 }
 
 async fn read(json: &Json, parts: &Parts, body: Body) -> Result<Bytes, Misfit> {
@@ -215,10 +222,11 @@ fn nothing() -> Response {
 /// The answer to a request that failed; a notification is told nothing.
 fn refuse(json: &Json, asked: &Asked<'_>, operation: &'static str, refusal: Refusal) -> Response {
     let failure = json.failure(operation, refusal);
-    match asked.id {
+    let response = match asked.id {
         Some(id) => fail(json, id, &failure),
         None => nothing(),
-    }
+    };
+    of(response, operation)
 }
 
 /// The same as a stream, for clients that take an answer of any other type for an empty one.
@@ -229,9 +237,12 @@ fn refuse_stream(
     refusal: Refusal,
 ) -> Response {
     let Some(id) = asked.id else { return refuse(json, asked, operation, refusal) };
-    let error = jsonrpc_error(&json.failure(operation, refusal)).to_string();
+    let failure = json.failure(operation, refusal);
+    let error = jsonrpc_error(&failure).to_string();
     let data = envelope(id, "error", error.as_bytes());
-    sse::one(Event { name: None, id: None, data })
+    let mut response = sse::one(Event { name: None, id: None, data });
+    response.extensions_mut().insert(Code(failure.fault.status_name()));
+    of(response, operation)
 }
 
 fn fail(json: &Json, id: &str, failure: &Failure) -> Response {

@@ -8,6 +8,7 @@ mod failure;
 pub mod grpc;
 pub mod json;
 mod jsonrpc;
+pub mod measure;
 mod operation;
 mod rest;
 
@@ -23,6 +24,7 @@ use crate::auth::{Auth, PeerCertificate, Seen};
 use crate::contract::fault::StatusTable;
 use crate::contract::{A2A_EXTENSIONS, A2A_VERSION, PROTOCOL_VERSION};
 use crate::domain::Error;
+use crate::metrics::Metrics;
 use crate::service::Call;
 use crate::service::room::Room;
 
@@ -69,13 +71,14 @@ pub struct Door {
     auth: Arc<Auth>,
     offered: Arc<[String]>,
     settings: Settings,
+    metrics: Metrics,
 }
 
 impl Door {
     /// Lets in whom `auth` knows. `offered` are the URIs of the card's extensions.
     #[must_use]
-    pub fn new(auth: Auth, offered: Vec<String>, settings: Settings) -> Self {
-        Self { auth: Arc::new(auth), offered: offered.into(), settings }
+    pub fn new(auth: Auth, offered: Vec<String>, settings: Settings, metrics: Metrics) -> Self {
+        Self { auth: Arc::new(auth), offered: offered.into(), settings, metrics }
     }
 
     /// Who calls, in which trace, with which extensions, and the room that the connection has for
@@ -98,6 +101,9 @@ impl Door {
         let seen = Seen { headers, peer, certificate };
         let caller = self.auth.caller(seen).await.map_err(|refused| {
             self.auth.note_refused(operation, peer, &refused);
+            let mode = refused.mode.unwrap_or("none");
+            let labels = [("mode", mode), ("reason", refused.reason.name())];
+            self.metrics.unauthenticated.one(labels);
             refused.error
         })?;
         check_version(headers, query, self.settings.missing_version)?;
@@ -310,8 +316,12 @@ mod tests {
     #[tokio::test]
     async fn extensions_that_are_offered_and_named_are_activated() {
         let (one, two) = ("https://x.example/one/v1", "https://x.example/two/v1");
-        let door =
-            Door::new(Auth::none(), vec![one.to_owned(), two.to_owned()], Settings::default());
+        let door = Door::new(
+            Auth::none(),
+            vec![one.to_owned(), two.to_owned()],
+            Settings::default(),
+            Metrics::default(),
+        );
         let activated = async |values: &[&str]| {
             let mut request = http::Request::builder().header(A2A_VERSION, "1.0");
             for value in values {

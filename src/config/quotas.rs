@@ -92,11 +92,11 @@ pub(super) fn words(quotas: &Quotas) -> Vec<(String, String)> {
     for (class, rate) in CLASSES.iter().zip(quotas.rates) {
         let Some(Rate { calls, per, burst }) = rate else { continue };
         let value = format!("{calls} in {}, {burst} at once", duration_text(per));
-        lines.push((format!("rates.{}", class.name()), value));
+        lines.push((format!("limits.rates.{}", class.name()), value));
     }
     for (name, share) in [("caller", quotas.caller), ("tenant", quotas.tenant)] {
         for (member, n) in [("streams", share.streams), ("open_tasks", share.open_tasks)] {
-            lines.extend(n.map(|n| (format!("{name}.{member}"), n.to_string())));
+            lines.extend(n.map(|n| (format!("limits.{name}.{member}"), n.to_string())));
         }
     }
     lines
@@ -130,7 +130,9 @@ mod tests {
         assert_eq!(rate(Class::Get), None);
         assert_eq!(quotas.caller, Share { streams: Some(7), open_tasks: None });
         let words = words(&quotas);
-        assert!(words.contains(&("rates.send".to_owned(), "5 in 1s, 50 at once".to_owned())));
+        assert!(
+            words.contains(&("limits.rates.send".to_owned(), "5 in 1s, 50 at once".to_owned()))
+        );
     }
 
     #[test]

@@ -32,12 +32,12 @@ impl Checked {
     /// What would run, a setting a line.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
-        let pairs =
-            self.reach().into_iter().chain(self.discovery()).chain(self.work()).chain(self.kept());
+        let parts = [self.reach(), self.discovery(), self.work(), self.kept(), self.limits()];
+        let pairs = parts.into_iter().flatten();
         let pairs = pairs.map(|(name, value)| (name.to_owned(), value));
         let quotas = self.limits.quotas().map(|quotas| quotas::words(&quotas)).unwrap_or_default();
         let quotas = quotas.into_iter().chain(retention::words(&self.retention));
-        pairs.chain(quotas).map(|(name, value)| format!("{name:<24} {value}")).collect()
+        pairs.chain(quotas).map(|(name, value)| format!("{name:<34} {value}")).collect()
     }
 
     /// Who reaches what.
@@ -153,23 +153,6 @@ impl Checked {
     /// How work is done, and when it stops.
     fn work(&self) -> Vec<(&'static str, String)> {
         let config = &self.config;
-        let Limits {
-            connections,
-            streams_per_connection,
-            receive_bytes,
-            message_bytes,
-            part_bytes,
-            parts,
-            status_bytes,
-            chunk_bytes,
-            page_bytes,
-            task_bytes,
-            unsent_bytes,
-            unsent_bytes_per_connection,
-            rates: _,
-            caller: _,
-            tenant: _,
-        } = self.limits;
         // As above.
         let ProtocolArgs {
             missing_version,
@@ -205,18 +188,42 @@ impl Checked {
             ("drain-delay", duration_text(config.drain_delay)),
             ("log-format", name_of(config.log_format)),
             ("log", config.log.clone()),
-            ("connections", connections.to_string()),
-            ("streams_per_connection", streams_per_connection.to_string()),
-            ("receive_bytes", receive_bytes.to_string()),
-            ("message_bytes", message_bytes.to_string()),
-            ("part_bytes", part_bytes.to_string()),
-            ("parts", parts.to_string()),
-            ("status_bytes", status_bytes.to_string()),
-            ("chunk_bytes", chunk_bytes.to_string()),
-            ("page_bytes", page_bytes.to_string()),
-            ("task_bytes", task_bytes.to_string()),
-            ("unsent_bytes", unsent_bytes.to_string()),
-            ("unsent_bytes_per_connection", unsent_bytes_per_connection.to_string()),
+        ]
+    }
+
+    /// How much is taken, with the names of the settings file.
+    fn limits(&self) -> Vec<(&'static str, String)> {
+        // As above.
+        let Limits {
+            connections,
+            streams_per_connection,
+            receive_bytes,
+            message_bytes,
+            part_bytes,
+            parts,
+            status_bytes,
+            chunk_bytes,
+            page_bytes,
+            task_bytes,
+            unsent_bytes,
+            unsent_bytes_per_connection,
+            rates: _,
+            caller: _,
+            tenant: _,
+        } = self.limits;
+        vec![
+            ("limits.connections", connections.to_string()),
+            ("limits.streams_per_connection", streams_per_connection.to_string()),
+            ("limits.receive_bytes", receive_bytes.to_string()),
+            ("limits.message_bytes", message_bytes.to_string()),
+            ("limits.part_bytes", part_bytes.to_string()),
+            ("limits.parts", parts.to_string()),
+            ("limits.status_bytes", status_bytes.to_string()),
+            ("limits.chunk_bytes", chunk_bytes.to_string()),
+            ("limits.page_bytes", page_bytes.to_string()),
+            ("limits.task_bytes", task_bytes.to_string()),
+            ("limits.unsent_bytes", unsent_bytes.to_string()),
+            ("limits.unsent_bytes_per_connection", unsent_bytes_per_connection.to_string()),
         ]
     }
 }

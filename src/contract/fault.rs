@@ -63,20 +63,7 @@ impl Fault {
         if self == METHOD_NOT_FOUND {
             return "NOT_FOUND";
         }
-        match self.grpc {
-            1 => "CANCELLED",
-            3 => "INVALID_ARGUMENT",
-            4 => "DEADLINE_EXCEEDED",
-            5 => "NOT_FOUND",
-            7 => "PERMISSION_DENIED",
-            8 => "RESOURCE_EXHAUSTED",
-            9 => "FAILED_PRECONDITION",
-            12 => "UNIMPLEMENTED",
-            13 => "INTERNAL",
-            14 => "UNAVAILABLE",
-            16 => "UNAUTHENTICATED",
-            _ => "UNKNOWN",
-        }
+        status_name(self.grpc)
     }
 
     /// The HTTP status under which JSON-RPC tells this error: 200, but where a client or a proxy
@@ -87,6 +74,26 @@ impl Fault {
             told @ (401 | 403 | 408 | 413 | 429) => told,
             _ => 200,
         }
+    }
+}
+
+/// The name of a status of gRPC.
+#[must_use]
+pub fn status_name(code: i32) -> &'static str {
+    match code {
+        0 => "OK",
+        1 => "CANCELLED",
+        3 => "INVALID_ARGUMENT",
+        4 => "DEADLINE_EXCEEDED",
+        5 => "NOT_FOUND",
+        7 => "PERMISSION_DENIED",
+        8 => "RESOURCE_EXHAUSTED",
+        9 => "FAILED_PRECONDITION",
+        12 => "UNIMPLEMENTED",
+        13 => "INTERNAL",
+        14 => "UNAVAILABLE",
+        16 => "UNAUTHENTICATED",
+        _ => "UNKNOWN",
     }
 }
 

@@ -67,6 +67,21 @@ impl Caller {
         &self.principal
     }
 
+    /// The kind of caller, for numbers: never who it is.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        let principal = self.principal.as_str();
+        if self.is_anonymous() {
+            "anonymous"
+        } else if principal.starts_with("key:") {
+            "key"
+        } else if principal.starts_with("cert:") {
+            "certificate"
+        } else {
+            "token"
+        }
+    }
+
     /// Whether this caller shares its principal with strangers.
     #[must_use]
     pub fn is_anonymous(&self) -> bool {

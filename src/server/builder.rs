@@ -18,6 +18,7 @@ use crate::config::{
 };
 use crate::domain::page::{KeyRing, PageTokens};
 use crate::domain::{Clock, SystemClock};
+use crate::metrics::Metrics;
 use crate::server::card::Card;
 use crate::server::open::{OpenError, Place};
 use crate::server::page_keys;
@@ -320,7 +321,15 @@ impl Builder {
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock));
         let auth = self.auth.timed_by(Arc::clone(&clock));
         let (shared, timed) = (Arc::clone(&store), Arc::clone(&clock));
-        let service = Service::start(shared, self.agent, offers, tokens, timed, self.settings);
+        let service = Service::start(
+            shared,
+            self.agent,
+            offers,
+            tokens,
+            timed,
+            self.settings,
+            Metrics::default(),
+        );
         service.retain(self.retention);
         let age = (self.card_max_age, clock.now_us());
         let keys = &self.cards.signer.keys;

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::StatusCode;
+use http::header::CONTENT_TYPE;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tonic_health::ServingStatus;
@@ -14,6 +16,7 @@ use tonic_health::server::HealthReporter;
 use crate::contract::v1::a2a_service_server::SERVICE_NAME;
 use crate::domain::Error;
 use crate::domain::error::chain;
+use crate::metrics::{self, Metrics};
 use crate::store::Store;
 
 /// How often the store is asked, and how long it may take.
@@ -69,8 +72,8 @@ pub(crate) async fn tell(reporter: &HealthReporter, ready: bool) {
 }
 
 /// The admin listener: `/healthz` answers as long as the process does, `/readyz` as long as it
-/// should get calls.
-pub(crate) fn admin(ready: watch::Receiver<bool>) -> Router {
+/// should get calls, `/metrics` with the numbers.
+pub(crate) fn admin(ready: watch::Receiver<bool>, metrics: Metrics) -> Router {
     let readiness = move || {
         let ready = *ready.borrow();
         async move {
@@ -84,4 +87,15 @@ pub(crate) fn admin(ready: watch::Receiver<bool>) -> Router {
     Router::new()
         .route("/healthz", get(async || (StatusCode::OK, "ok\n")))
         .route("/readyz", get(readiness))
+        .route("/metrics", get(move || numbers(metrics.clone())))
+}
+
+async fn numbers(metrics: Metrics) -> Response {
+    match metrics.text() {
+        Ok(text) => ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+        Err(error) => {
+            tracing::error!(error.chain = chain(&error), "the numbers cannot be written");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
 }

@@ -8,21 +8,24 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, StatusCode};
+use tokio::time::Instant;
 use tonic::{Code, Status};
 use tonic_web::GrpcWebLayer;
 use tower::{Layer as _, ServiceExt as _};
 
 use crate::bindings::grpc;
 use crate::bindings::json::Json;
+use crate::bindings::measure::Asked;
 use crate::bindings::{deadline, log};
 use crate::contract::fault;
 use crate::domain::Error;
+use crate::metrics::Metrics;
 use crate::server::arrival::in_time;
 
 /// How long the body of a request may take to arrive.
@@ -57,6 +60,19 @@ pub(crate) async fn web(request: Request, next: Next) -> Response {
         Ok(response) => response.map(Body::new),
         Err(never) => match never {},
     }
+}
+
+/// Counts every answer. gRPC-Web has become gRPC by then.
+pub(crate) async fn counted(
+    State(metrics): State<Metrics>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let asked = Asked::at(request.uri().path(), is_grpc(request.headers()));
+    let began = Instant::now();
+    let response = next.run(request).await;
+    asked.count(&metrics, &response, began.elapsed());
+    response
 }
 
 /// Bounds a request by its own deadline, and turns a panic into an answer.

@@ -15,7 +15,7 @@ use crate::server::builder::StartError;
 use crate::server::card::{self, Card};
 use crate::server::ending::end_with;
 use crate::server::health;
-use crate::server::layers::{BODY_WITHIN, guard, only_grpc, others, web};
+use crate::server::layers::{BODY_WITHIN, counted, guard, only_grpc, others, web};
 use crate::server::unsent::hold;
 use crate::service::Service;
 
@@ -29,6 +29,7 @@ pub(crate) async fn app(
     receive_bytes_max: usize,
     stop: CancellationToken,
 ) -> Result<(Router, HealthReporter), StartError> {
+    let metrics = service.metrics().clone();
     let (reporter, health_service) = tonic_health::server::health_reporter();
     health::tell(&reporter, false).await;
     let reflection = || {
@@ -60,6 +61,7 @@ pub(crate) async fn app(
         .fallback(move |request| others(json.clone(), request))
         .layer(from_fn(hold))
         .layer(from_fn(guard))
+        .layer(from_fn_with_state(metrics, counted))
         .layer(from_fn(web));
     Ok((app, reporter))
 }

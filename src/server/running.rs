@@ -72,6 +72,7 @@ impl Server {
     ) -> Result<Self, StartError> {
         let Parts { service, store, card, auth, bindings, tls, limits, drain_delay, grace } = parts;
         let bound = local(&listener)?;
+        let numbers = service.metrics().clone();
         let (stop, stop_admin) = (Stop::default(), Stop::default());
         let accepting = stop.accepting.clone();
         let tasks = TaskTracker::new();
@@ -80,7 +81,8 @@ impl Server {
             let stop = stop.accepting.clone();
             tasks.spawn(async move { stop.run_until_cancelled(keys.run()).await });
         }
-        let door = Door::new(auth, service.offers().extensions(), bindings);
+        let door =
+            Door::new(auth, service.offers().extensions(), bindings, service.metrics().clone());
         let (app, reporter) =
             app(service.clone(), door, card, limits.receive_bytes, accepting).await?;
         let budget = Some(Budget::new(limits.of_answers()));
@@ -105,8 +107,13 @@ impl Server {
 
         let admin_address = admin_listener.as_ref().map(local).transpose()?;
         if let (Some(listener), Some(addr)) = (admin_listener, admin_address) {
-            let admin =
-                Acceptor { listener, tls: None, app: admin(ready.clone()), limits, budget: None };
+            let admin = Acceptor {
+                listener,
+                tls: None,
+                app: admin(ready.clone(), numbers.clone()),
+                limits,
+                budget: None,
+            };
             // Beside the tracker: probes are answered until the very end.
             let (untracked, stop) = (TaskTracker::new(), stop_admin.clone());
             untracked.clone().spawn(admin.run(untracked, stop));

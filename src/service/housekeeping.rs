@@ -9,6 +9,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::domain::Error;
 use crate::domain::error::chain;
+use crate::metrics::Metrics;
 use crate::service::quotas::Meter;
 use crate::service::settings::Settings;
 use crate::store::Store;
@@ -20,7 +21,7 @@ const BATCH: u32 = 1000;
 pub(super) fn start(
     store: &Arc<dyn Store>,
     settings: &Settings,
-    meter: &Arc<Meter>,
+    (meter, metrics): (&Arc<Meter>, &Metrics),
     tasks: &TaskTracker,
     drain: &CancellationToken,
 ) {
@@ -31,7 +32,8 @@ pub(super) fn start(
     tasks.spawn(tidied(Arc::clone(meter), drain.clone()));
     let settings = *settings;
     let duty = |name, every, work: Work| {
-        tasks.spawn(rounds(name, every, work, Arc::clone(store), settings, drain.clone()));
+        let store = (Arc::clone(store), metrics.clone());
+        tasks.spawn(rounds(name, every, work, store, settings, drain.clone()));
     };
     duty("release expired leases", lease_round, |store, _| {
         Box::pin(async move { store.release_expired_of_all(BATCH).await })
@@ -63,7 +65,7 @@ async fn rounds(
     name: &'static str,
     every: Duration,
     work: Work,
-    store: Arc<dyn Store>,
+    (store, metrics): (Arc<dyn Store>, Metrics),
     settings: Settings,
     drain: CancellationToken,
 ) {
@@ -82,8 +84,12 @@ async fn rounds(
         is_behind = done.as_ref().is_ok_and(|rows| *rows >= BATCH);
         match done {
             Ok(0) => {}
-            Ok(rows) => tracing::debug!(duty = name, rows, "kept house"),
+            Ok(rows) => {
+                metrics.upkeep_rows.add([("duty", name)], rows.into());
+                tracing::debug!(duty = name, rows, "kept house");
+            }
             Err(error) => {
+                metrics.upkeep_failures.one([("duty", name)]);
                 tracing::warn!(duty = name, error.chain = chain(&error), "could not keep house")
             }
         }

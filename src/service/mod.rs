@@ -33,6 +33,7 @@ use crate::contract::wkt::Empty;
 use crate::contract::{CURSOR_EXTENSION, v1};
 use crate::domain::page::PageTokens;
 use crate::domain::{Caller, Clock, Error, Scope, Tenant};
+use crate::metrics::{Metrics, Number};
 use crate::store::Store;
 
 use cancel::Cancels;
@@ -97,6 +98,7 @@ struct Inner {
     logs: Logs,
     streams: Gauge,
     meter: Arc<Meter>,
+    metrics: Metrics,
     tasks: TaskTracker,
     drain: CancellationToken,
 }
@@ -117,19 +119,21 @@ impl Service {
         page_tokens: PageTokens,
         clock: Arc<dyn Clock>,
         settings: Settings,
+        metrics: Metrics,
     ) -> Self {
         let tasks = TaskTracker::new();
         let drain = CancellationToken::new();
         let input_modes = validate::input_modes(offers.card());
         let runners =
-            Runners::start(Arc::clone(&store), agent, &settings, tasks.clone(), drain.clone());
-        let meter = Arc::new(Meter::new(settings.quotas));
-        housekeeping::start(&store, &settings, &meter, &tasks, &drain);
+            Runners::start(&store, agent, &settings, &metrics, (tasks.clone(), drain.clone()));
+        let meter = Arc::new(Meter::new(settings.quotas, metrics.clone()));
+        housekeeping::start(&store, &settings, (&meter, &metrics), &tasks, &drain);
         tasks.close();
         let inner = Inner {
             logs: Logs::new(Arc::clone(&store)),
             streams: Gauge::default(),
             meter,
+            metrics,
             store,
             offers,
             input_modes,
@@ -141,7 +145,19 @@ impl Service {
             tasks,
             drain,
         };
-        Self { inner: Arc::new(inner) }
+        let service = Self { inner: Arc::new(inner) };
+        let watched = Arc::downgrade(&service.inner);
+        service.inner.metrics.sample(move || match watched.upgrade() {
+            Some(inner) => inner.numbers(),
+            None => Vec::new(),
+        });
+        service
+    }
+
+    /// What this service counts.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.inner.metrics
     }
 
     /// Deletes what has ended as the rules say, until the service drains.
@@ -149,7 +165,11 @@ impl Service {
         if !rules.retention.is_off() {
             let inner = &self.inner;
             let store = Arc::clone(&inner.store);
-            inner.tasks.spawn(retention::keep_house(store, rules, inner.drain.clone()));
+            inner.tasks.spawn(retention::keep_house(
+                (store, self.inner.metrics.clone()),
+                rules,
+                inner.drain.clone(),
+            ));
         }
     }
 
@@ -363,6 +383,20 @@ impl Service {
 }
 
 impl Inner {
+    fn numbers(&self) -> Vec<Number> {
+        let count = |n: usize| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
+        let mut numbers = self.store.numbers();
+        numbers.push(Number::now("open_streams", "Open streams", count(self.streams.read())));
+        let running = count(self.runners.running());
+        numbers.push(Number::now("turns_running", "Turns that run on this server", running));
+        let backlog = self.runners.backlog();
+        let due = "Turns that are due and that nobody has begun, at most 1000 are counted";
+        numbers.push(Number::now("turns_due", due, f64::from(backlog.due)));
+        let since = "How long the one that is due longest has been so, in seconds";
+        numbers.push(Number::now("turns_due_seconds", since, backlog.longest.as_secs_f64()));
+        numbers
+    }
+
     /// For calls that need not name the extensions which the card requires, unless the settings
     /// say so (AMB-11).
     fn may_leave_out_extensions(&self, call: &Call) -> Result<(), Error> {

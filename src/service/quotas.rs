@@ -14,6 +14,7 @@ use governor::{DefaultKeyedRateLimiter, Quota};
 use tokio::time::Instant;
 
 use crate::domain::{Caller, Error, Principal, Scope, Tenant};
+use crate::metrics::Metrics;
 use crate::store::{Owners, Store};
 
 /// The kinds of calls that have rates of their own.
@@ -98,6 +99,7 @@ pub(super) struct Meter {
     quotas: Quotas,
     buckets: [Option<DefaultKeyedRateLimiter<Principal>>; CLASSES.len()],
     clock: DefaultClock,
+    metrics: Metrics,
     of_caller: Places<(Tenant, Principal)>,
     of_tenant: Places<Tenant>,
     /// How many live tasks each tenant had at a time.
@@ -105,7 +107,7 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    pub(super) fn new(quotas: Quotas) -> Self {
+    pub(super) fn new(quotas: Quotas, metrics: Metrics) -> Self {
         let bucket = |rate: Rate| {
             let quota = Quota::with_period(rate.per / rate.calls.get())?.allow_burst(rate.burst);
             Some(DefaultKeyedRateLimiter::dashmap(quota))
@@ -114,6 +116,7 @@ impl Meter {
             quotas,
             buckets: quotas.rates.map(|rate| rate.and_then(bucket)),
             clock: DefaultClock::default(),
+            metrics,
             of_caller: Places::default(),
             of_tenant: Places::default(),
             counts: Mutex::default(),
@@ -127,9 +130,15 @@ impl Meter {
     pub(super) fn admit(&self, caller: &Caller, class: Class) -> Result<(), Error> {
         let place = class.place();
         let Some(Some(bucket)) = self.buckets.get(place) else { return Ok(()) };
-        bucket.check_key(caller.principal()).map_err(|until| Error::TooMany {
-            what: format!("too many calls of the kind `{}`; send them more slowly", class.name()),
-            retry_in: until.wait_time_from(self.clock.now()),
+        bucket.check_key(caller.principal()).map_err(|until| {
+            self.metrics.limited.one([("limit", "rate")]);
+            Error::TooMany {
+                what: format!(
+                    "too many calls of the kind `{}`; send them more slowly",
+                    class.name()
+                ),
+                retry_in: until.wait_time_from(self.clock.now()),
+            }
         })
     }
 
@@ -143,9 +152,10 @@ impl Meter {
         if own.streams.is_none() && all.streams.is_none() {
             return Ok(None);
         }
-        let full = |whose: &str, max: u32| Error::TooMany {
-            what: format!("{whose} has {max} streams on this server; end one first"),
-            retry_in: SOON,
+        let full = |whose: &str, max: u32| {
+            self.metrics.limited.one([("limit", "streams")]);
+            let what = format!("{whose} has {max} streams on this server; end one first");
+            Error::TooMany { what, retry_in: SOON }
         };
         let caller = match own.streams {
             None => None,
@@ -170,9 +180,11 @@ impl Meter {
     /// [`Error::TooMany`] if the caller or the tenant has its number of tasks; those of the store.
     pub(super) async fn task(&self, store: &dyn Store, scope: &Scope) -> Result<(), Error> {
         let Quotas { caller: own, tenant: all, rates: _ } = self.quotas;
-        let full = |whose: &str, max: u32| Error::TooMany {
-            what: format!("{whose} has {max} tasks that have not ended; let one end, or cancel it"),
-            retry_in: SOON,
+        let full = |whose: &str, max: u32| {
+            self.metrics.limited.one([("limit", "open_tasks")]);
+            let what =
+                format!("{whose} has {max} tasks that have not ended; let one end, or cancel it");
+            Error::TooMany { what, retry_in: SOON }
         };
         if let Some(max) = own.open_tasks
             && store.live_tasks(scope, Owners::One).await? >= i64::from(max)
@@ -281,7 +293,7 @@ mod tests {
         let hour = Duration::from_secs(3600);
         let mut quotas = Quotas::default();
         quotas.rates[Class::List.place()] = Some(rate(2, hour, 3));
-        let meter = Meter::new(quotas);
+        let meter = Meter::new(quotas, Metrics::default());
         let (ann, bob) = (caller("ann"), caller("bob"));
         for _ in 0..3 {
             meter.admit(&ann, Class::List).unwrap();
@@ -302,7 +314,10 @@ mod tests {
     #[test]
     fn a_place_comes_free_when_its_stream_ends() {
         let share = |streams| Share { streams: Some(streams), open_tasks: None };
-        let meter = Meter::new(Quotas { caller: share(2), tenant: share(3), ..Quotas::default() });
+        let meter = Meter::new(
+            Quotas { caller: share(2), tenant: share(3), ..Quotas::default() },
+            Metrics::default(),
+        );
         let (ann, bob, tenant) = (caller("ann"), caller("bob"), Tenant::default_tenant());
         let first = meter.stream(&ann, &tenant).unwrap();
         let _second = meter.stream(&ann, &tenant).unwrap();

@@ -3,7 +3,7 @@
 use prost::Message as _;
 
 use crate::contract::v1;
-use crate::domain::page::{Cursor, Filters, PageSize, Place};
+use crate::domain::page::{Cursor, Filters, PageSize, Place, TokenError};
 use crate::domain::payload::Checker;
 use crate::domain::{Error, Scope, TaskId};
 use crate::service::room::{self, Asked};
@@ -71,6 +71,10 @@ impl Inner {
             let read = self.page_tokens.read(&scope, &filters, &request.page_token, now);
             if let Err(refused) = &read {
                 tracing::debug!(reason = ?refused, "a page token was refused");
+                let expired = matches!(refused, TokenError::Expired);
+                let kind = if expired { "expired" } else { "invalid" };
+                let labels = [("caller", call.caller.kind()), ("kind", kind)];
+                self.metrics.token_errors.one(labels);
             }
             Some(read?)
         };
@@ -87,7 +91,24 @@ impl Inner {
         };
         let asked = Asked::new(&scope, &request);
         let load = || self.page(&scope, &filters, &query, (size, place, now));
-        room::loaded(call.room.as_ref(), asked, load).await
+        let page = room::loaded(call.room.as_ref(), asked, load).await?;
+        self.count(call, &query, &page);
+        Ok(page)
+    }
+
+    /// Counts a page (P-068). A walk is a whole listing, or catches up with what moved since a time.
+    fn count(&self, call: &Call, query: &PageQuery, page: &v1::ListTasksResponse) {
+        let kind = if query.since_us.is_some() { "catch_up" } else { "whole" };
+        let labels = [("caller", call.caller.kind()), ("kind", kind)];
+        if query.after.is_none() {
+            self.metrics.walks_begun.one(labels);
+        }
+        if page.next_page_token.is_empty() {
+            self.metrics.walks_finished.one(labels);
+        }
+        self.metrics.pages.one(labels);
+        let rows = u64::try_from(page.tasks.len()).unwrap_or(u64::MAX);
+        self.metrics.rows.add(labels, rows);
     }
 
     async fn page(

@@ -11,6 +11,7 @@ use crate::contract::wkt::{Kind, Struct, Value};
 use crate::contract::{RETENTION_EXTENSION, v1};
 use crate::domain::error::chain;
 use crate::domain::{Error, Tenant};
+use crate::metrics::Metrics;
 use crate::store::{Keep, Retention, Store, Tally, add_up};
 
 /// How long what has ended is kept, and the pace at which it goes.
@@ -87,21 +88,31 @@ fn object(fields: BTreeMap<String, Value>) -> Value {
 }
 
 /// Deletes what has ended long enough, until `drain`.
-pub(super) async fn keep_house(store: Arc<dyn Store>, rules: Rules, drain: CancellationToken) {
+pub(super) async fn keep_house(
+    (store, metrics): (Arc<dyn Store>, Metrics),
+    rules: Rules,
+    drain: CancellationToken,
+) {
     let mut clock = tokio::time::interval(rules.every);
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while drain.run_until_cancelled(clock.tick()).await.is_some() {
-        if let Err(error) = round(&*store, &rules, &drain).await {
+        if let Err(error) = round((&*store, &metrics), &rules, &drain).await {
+            metrics.upkeep_failures.one([("duty", "delete what has ended")]);
             tracing::warn!(error.chain = chain(&error), "could not delete what has ended");
         }
     }
 }
 
 /// All that is due, batch by batch. What was deleted is told also if the round ends early.
-async fn round(store: &dyn Store, rules: &Rules, drain: &CancellationToken) -> Result<(), Error> {
+async fn round(
+    (store, metrics): (&dyn Store, &Metrics),
+    rules: &Rules,
+    drain: &CancellationToken,
+) -> Result<(), Error> {
     let mut gone = Vec::new();
     let outcome = tasks(store, rules, drain, &mut gone).await;
     for Tally { tenant, state, tasks } in gone {
+        metrics.upkeep_rows.add([("duty", "delete tasks")], tasks);
         let state = state.as_str_name();
         tracing::info!(
             purged.tenant = %tenant.as_str(), purged.state = state, purged.tasks = tasks,
@@ -112,6 +123,7 @@ async fn round(store: &dyn Store, rules: &Rules, drain: &CancellationToken) -> R
     let mut logs = 0_u64;
     let outcome = events(store, rules, drain, &mut logs).await;
     if logs > 0 {
+        metrics.upkeep_rows.add([("duty", "delete events")], logs);
         tracing::info!(purged.logs = logs, "deleted the events of tasks that had ended");
     }
     outcome

@@ -62,45 +62,61 @@ struct Pen<'a> {
     cancel_requested: bool,
 }
 
-/// Runs a leased turn. What can go wrong is told to the store, or left to the next attempt.
-pub(super) async fn run(run: Run, turn: Turn) {
+/// Runs a leased turn. What can go wrong is told to the store, or left to the next attempt. Returns
+/// how it ended, in a word for the numbers.
+pub(super) async fn run(run: Run, turn: Turn) -> &'static str {
     let mut pen = Pen::new(&run, turn.last_report);
     let settings = &run.pool.settings;
     if run.hand_back.is_cancelled() {
         pen.end(TurnEnd::HandedBack).await;
-        return;
+        return "handed_back";
     }
     if turn.cancel.is_some() {
         pen.finish(TaskState::Canceled, None).await;
-        return;
+        return "canceled";
     }
     if turn.interruptions > settings.max_interruptions {
         let why = format!("the work was interrupted {} times", turn.interruptions);
         pen.finish(TaskState::Failed, Some(&why)).await;
-        return;
+        return "given_up";
     }
     let artifacts = match artifacts_so_far(&*run.pool.store, &turn).await {
         Ok(artifacts) => artifacts,
         Err(error) => {
             tracing::warn!(task.id = %turn.task, error.chain = chain(&error), "could not begin a turn");
             pen.end(TurnEnd::HandedBack).await;
-            return;
+            return "handed_back";
         }
     };
     let attempt = work(&mut pen, agent_turn(&turn, artifacts)).await;
+    close(&mut pen, &turn, attempt).await
+}
+
+/// Ends a turn as its attempt ended.
+async fn close(pen: &mut Pen<'_>, turn: &Turn, attempt: Attempt) -> &'static str {
+    let run = pen.run;
+    let settings = &run.pool.settings;
     match attempt {
-        Attempt::Lost => tracing::info!(task.id = %turn.task, "a turn was lost"),
-        Attempt::HandedBack => pen.end(TurnEnd::HandedBack).await,
+        Attempt::Lost => {
+            tracing::info!(task.id = %turn.task, "a turn was lost");
+            return "lost";
+        }
+        Attempt::HandedBack => {
+            pen.end(TurnEnd::HandedBack).await;
+            return "handed_back";
+        }
         Attempt::Returned(_) if pen.ended => {}
         // However it left: it was asked to.
         Attempt::Returned(_) if run.canceled.borrow().is_some() => {
             pen.finish(TaskState::Canceled, None).await;
+            return "canceled";
         }
         Attempt::Returned(Ok(())) => match pen.state {
             Some(state) if state.is_interrupted() => pen.end(TurnEnd::Finished).await,
             _ => {
                 let why = "the agent returned without an outcome (InvalidAgentResponse)";
                 pen.finish(TaskState::Failed, Some(why)).await;
+                return "no_outcome";
             }
         },
         Attempt::Returned(Err(error)) => {
@@ -109,12 +125,22 @@ pub(super) async fn run(run: Run, turn: Turn) {
             if errors >= settings.max_attempts {
                 let why = format!("the agent failed {errors} times; the last time: {error}");
                 pen.finish(TaskState::Failed, Some(&why)).await;
+                return "given_up";
             } else {
                 let spread = getrandom::u32().map_or(128, |random| random % 256);
                 let retry_in = pause(settings.retry_pause, errors, spread);
                 pen.end(TurnEnd::Failed { retry_in }).await;
+                return "failed";
             }
         }
+    }
+    "done"
+}
+
+fn state_of(update: &Update) -> Option<TaskState> {
+    match update {
+        Update::Status { state, .. } => Some(*state),
+        Update::Artifact { .. } => None,
     }
 }
 
@@ -279,10 +305,7 @@ impl<'a> Pen<'a> {
         if updates.is_empty() {
             return true;
         }
-        let state = updates.iter().rev().find_map(|update| match update {
-            Update::Status { state, .. } => Some(*state),
-            Update::Artifact { .. } => None,
-        });
+        let state = updates.iter().rev().find_map(state_of);
         self.state = state.or(self.state);
         let over = self.state.is_some_and(|s| ends_turn(s) || (last && s.is_interrupted()));
         let end = over.then_some(TurnEnd::Finished);
@@ -293,6 +316,7 @@ impl<'a> Pen<'a> {
         self.sequence += 1;
         let ends = end.is_some();
         let held = &self.run.held;
+        let states: Vec<_> = updates.iter().filter_map(state_of).collect();
         let report =
             Report { lease: held.lease, turn: held.turn, sequence: self.sequence, updates, end };
         let store = &self.run.pool.store;
@@ -301,6 +325,10 @@ impl<'a> Pen<'a> {
             Some(Reported::Landed { cancel_requested, .. }) => {
                 self.ended |= ends;
                 self.cancel_requested = cancel_requested;
+                for state in states {
+                    let label = [("state", state.as_str_name())];
+                    self.run.pool.metrics.statuses.one(label);
+                }
                 true
             }
             Some(Reported::Repeated) => {
@@ -308,6 +336,7 @@ impl<'a> Pen<'a> {
                 true
             }
             Some(Reported::Stale) => {
+                self.run.pool.metrics.late_reports.one([]);
                 tracing::info!(task.id = %held.task, "a late report was refused");
                 false
             }
@@ -326,7 +355,11 @@ impl<'a> Pen<'a> {
                 self.ended = true;
                 true
             }
-            Some(Replied::Stale) | None => false,
+            Some(Replied::Stale) => {
+                self.run.pool.metrics.late_reports.one([]);
+                false
+            }
+            None => false,
         }
     }
 

@@ -13,12 +13,16 @@ use tokio_util::task::TaskTracker;
 use crate::agent::{Agent, Limits, Wish};
 use crate::domain::LeaseToken;
 use crate::domain::error::chain;
+use crate::metrics::Metrics;
 use crate::service::runner::{self, Run};
 use crate::service::settings::Settings;
-use crate::store::{HeldLease, LeaseRequest, Store, Turn};
+use crate::store::{Backlog, HeldLease, LeaseRequest, Store, Turn};
 
 /// The most turns of one claim.
 const CLAIM_MAX: u32 = 16;
+
+/// How often the work that waits is counted.
+const BACKLOG_EVERY: Duration = Duration::from_secs(5);
 
 /// The right to run one turn.
 pub(super) type Slot = OwnedSemaphorePermit;
@@ -28,6 +32,8 @@ pub(super) struct Runners {
     pub(super) store: Arc<dyn Store>,
     pub(super) agent: Arc<dyn Agent>,
     pub(super) settings: Settings,
+    pub(super) metrics: Metrics,
+    backlog: Mutex<Backlog>,
     slots: Arc<Semaphore>,
     running: Mutex<HashMap<LeaseToken, Running>>,
     tasks: TaskTracker,
@@ -55,16 +61,18 @@ struct Running {
 impl Runners {
     /// Starts the loops that claim and that renew.
     pub(super) fn start(
-        store: Arc<dyn Store>,
+        store: &Arc<dyn Store>,
         agent: Arc<dyn Agent>,
         settings: &Settings,
-        tasks: TaskTracker,
-        drain: CancellationToken,
+        metrics: &Metrics,
+        (tasks, drain): (TaskTracker, CancellationToken),
     ) -> Arc<Self> {
         let pool = Arc::new(Self {
-            store,
+            store: Arc::clone(store),
             agent,
             settings: *settings,
+            metrics: metrics.clone(),
+            backlog: Mutex::default(),
             slots: Arc::new(Semaphore::new(settings.runners.max(1))),
             running: Mutex::default(),
             tasks,
@@ -74,7 +82,29 @@ impl Runners {
         });
         pool.tasks.spawn(Arc::clone(&pool).claim_turns());
         pool.tasks.spawn(Arc::clone(&pool).renew_leases());
+        pool.tasks.spawn(Arc::clone(&pool).watch_backlog());
         pool
+    }
+
+    /// How many turns run here.
+    pub(super) fn running(&self) -> usize {
+        self.table().len()
+    }
+
+    /// How much work waited when it was looked at last, some seconds ago at most.
+    pub(super) fn backlog(&self) -> Backlog {
+        *self.backlog.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn watch_backlog(self: Arc<Self>) {
+        let mut clock = tokio::time::interval(BACKLOG_EVERY);
+        clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while self.drain.run_until_cancelled(clock.tick()).await.is_some() {
+            // A store that does not answer is told of by whoever needs it more.
+            if let Ok(backlog) = self.store.backlog_of_all().await {
+                *self.backlog.lock().unwrap_or_else(PoisonError::into_inner) = backlog;
+            }
+        }
     }
 
     /// A slot, if one is free and the server takes new work.
@@ -91,7 +121,15 @@ impl Runners {
     }
 
     /// Runs a turn to its end whose lease was asked for at `asked_at`.
-    pub(super) fn run(self: &Arc<Self>, slot: Slot, turn: Turn, asked_at: Instant) {
+    /// `from` says where it came from, for the numbers.
+    pub(super) fn run(
+        self: &Arc<Self>,
+        slot: Slot,
+        turn: Turn,
+        asked_at: Instant,
+        from: &'static str,
+    ) {
+        self.metrics.turns_begun.one([("from", from)]);
         let (cancel, canceled) =
             watch::channel(turn.cancel.clone().map(|wish| Wish(wish.metadata)));
         let lost = CancellationToken::new();
@@ -108,7 +146,10 @@ impl Runners {
         let run = Run { pool: Arc::clone(self), held, lost, canceled, hand_back };
         let pool = Arc::clone(self);
         self.tasks.spawn(async move {
-            runner::run(run, turn).await;
+            let began = Instant::now();
+            let ended = runner::run(run, turn).await;
+            pool.metrics.turn_seconds.took([], began.elapsed());
+            pool.metrics.turns_ended.one([("how", ended)]);
             pool.table().remove(&lease);
             pool.ended.notify_one();
             drop(slot);
@@ -185,7 +226,7 @@ impl Runners {
         let turns = self.store.claim_turns_of_all(limit, self.settings.lease).await?;
         let full = turns.len() == slots.len();
         for (slot, turn) in slots.into_iter().zip(turns) {
-            self.run(slot, turn, asked_at);
+            self.run(slot, turn, asked_at, "claimed");
         }
         Ok(full)
     }

@@ -113,6 +113,8 @@ impl Inner {
         let asked_at = Instant::now();
         match self.store.accept(scope, &accept).await? {
             Accepted::New(turn) => {
+                let became = if begins { "task" } else { "follow_up" };
+                self.metrics.messages.one([("became", became)]);
                 let lease = accept.lease.filter(|_| turn.leased);
                 let mut arrived = Arrived { turn, is_repeat: false, first_change: None };
                 let leased = lease.and_then(|lease| leased_turn(scope, &accept, lease.token));
@@ -121,11 +123,14 @@ impl Inner {
                     // Before the agent begins: what it does first is not slept over.
                     let armed = hint.armed();
                     arrived.first_change = Some((hint, armed));
-                    self.runners.run(slot, leased, asked_at);
+                    self.runners.run(slot, leased, asked_at, "accepted");
                 }
                 Ok(arrived)
             }
-            Accepted::Repeat(turn) => Ok(Arrived { turn, is_repeat: true, first_change: None }),
+            Accepted::Repeat(turn) => {
+                self.metrics.messages.one([("became", "repeat")]);
+                Ok(Arrived { turn, is_repeat: true, first_change: None })
+            }
             Accepted::OtherContent => Err(Error::invalid(
                 "message.message_id",
                 "was used before for a message with other content; give each message an id of its own",

@@ -96,6 +96,7 @@ struct Follow {
     /// Armed before `at` was read, so that the log need not be read before it fires.
     armed: Option<OwnedNotified>,
     over: bool,
+    failed: bool,
     /// Since when the store does not answer.
     failing_since: Option<Instant>,
     _open: Open,
@@ -113,6 +114,7 @@ impl Follow {
             until,
             armed: None,
             over: false,
+            failed: false,
             failing_since: None,
         }
     }
@@ -125,6 +127,7 @@ impl Follow {
     async fn next(&mut self) -> Option<Result<Streamed, Error>> {
         loop {
             if let Some(first) = self.first.take() {
+                self.inner.metrics.stream_events.one([]);
                 return Some(Ok(*first));
             }
             if self.over {
@@ -134,10 +137,12 @@ impl Follow {
                 self.at = event.generation;
                 self.over = self.until.is(&event);
                 let response = event.response.clone();
+                self.inner.metrics.stream_events.one([]);
                 return Some(Ok(Streamed { generation: event.generation, response }));
             }
             if let Err(error) = self.more().await {
                 self.over = true;
+                self.failed = true;
                 return Some(Err(error));
             }
         }
@@ -214,6 +219,17 @@ impl Follow {
             return settings.poll;
         }
         settings.stream_poll * (192 + self.log.spread() / 2) / 256
+    }
+}
+
+impl Drop for Follow {
+    fn drop(&mut self) {
+        let how = match (self.failed, self.over) {
+            (true, _) => "failed",
+            (false, true) => "done",
+            (false, false) => "left",
+        };
+        self.inner.metrics.streams_ended.one([("how", how)]);
     }
 }
 

@@ -38,6 +38,7 @@ use async_trait::async_trait;
 
 use crate::contract::wkt::Struct;
 use crate::domain::{Error, Scope, TaskId};
+use crate::metrics::Number;
 
 pub(crate) use change::floor_ms;
 pub use hints::Hints;
@@ -108,6 +109,9 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// turn is claimed for a second attempt becomes shown.
     async fn claim_turns_of_all(&self, limit: u32, lease: Duration) -> Result<Vec<Turn>, Error>;
 
+    /// How much work waits.
+    async fn backlog_of_all(&self) -> Result<Backlog, Error>;
+
     /// Prolongs leases that are still held, each to `lease` from now. A token that is missing in
     /// the answer has lost its turn.
     async fn renew_leases_of_all(
@@ -153,6 +157,11 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     async fn count_owned(&self, scope: &Scope) -> Result<Erased, Error>;
 
     // --- the store itself ---------------------------------------------------------------------
+
+    /// Its numbers as they are at the moment. None for a store that counts nothing.
+    fn numbers(&self) -> Vec<Number> {
+        Vec::new()
+    }
 
     /// Whether the store answers.
     async fn ping(&self) -> Result<(), Error>;

@@ -68,6 +68,18 @@ pub struct TurnRequest {
     pub trace: Option<String>,
 }
 
+/// The turns that are due and that nobody has begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Backlog {
+    /// How many, [`BACKLOG_MAX`] at most.
+    pub due: u32,
+    /// How long the one that is due longest has been so.
+    pub longest: Duration,
+}
+
+/// How many due turns are counted.
+pub const BACKLOG_MAX: u32 = 1000;
+
 /// Whose tasks are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owners {

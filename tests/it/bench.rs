@@ -288,6 +288,7 @@ impl Bench {
             tokens(),
             Arc::<Moved>::clone(&clock),
             settings,
+            a2ad::metrics::Metrics::default(),
         );
         let turns = Arc::new(tokio::sync::Mutex::new(turns));
         Self { service, store, clock, turns, ids: Arc::default() }

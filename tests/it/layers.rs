@@ -9,17 +9,21 @@ use std::path::Path;
 /// Which parts a part may use beside itself. The order is that of `docs/architecture.md`.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("contract", &[]),
+    ("metrics", &[]),
     ("domain", &["contract"]),
-    ("store", &["domain", "contract"]),
+    ("store", &["metrics", "domain", "contract"]),
     ("agent", &["domain", "contract"]),
     ("card", &["domain", "contract"]),
-    ("service", &["agent", "store", "domain", "contract"]),
+    ("service", &["agent", "store", "metrics", "domain", "contract"]),
     ("auth", &["card", "domain", "contract"]),
-    ("bindings", &["service", "auth", "agent", "store", "domain", "contract"]),
+    ("bindings", &["service", "auth", "agent", "store", "metrics", "domain", "contract"]),
     ("config", &["bindings", "service", "auth", "card", "agent", "store", "domain", "contract"]),
     (
         "server",
-        &["config", "bindings", "service", "auth", "card", "agent", "store", "domain", "contract"],
+        &[
+            "config", "bindings", "service", "auth", "card", "agent", "store", "metrics", "domain",
+            "contract",
+        ],
     ),
     ("telemetry", &[]),
     ("client", &["contract"]),

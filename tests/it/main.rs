@@ -34,6 +34,7 @@ mod layers;
 mod life;
 mod life_table;
 mod listings;
+mod metrics;
 mod model;
 mod paging;
 mod plans;

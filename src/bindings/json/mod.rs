@@ -20,6 +20,7 @@ use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use tokio::time::Instant;
 
+use crate::bindings::measure::Code;
 use crate::bindings::operation::Operation;
 use crate::bindings::{Door, Failure, Misfit, Refusal, deadline, jsonrpc, log, rest, until};
 use crate::contract::A2A_EXTENSIONS;
@@ -156,6 +157,9 @@ impl Json {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, kind);
         let Some(failure) = failure else { return response };
+        let code = failure.fault.status_name();
+        response.extensions_mut().insert(Code(code));
+        let headers = response.headers_mut();
         let challenge = failure.challenge.as_ref().and_then(|text| text.parse().ok());
         if let Some(challenge) = challenge {
             headers.insert(WWW_AUTHENTICATE, challenge);

@@ -17,6 +17,7 @@ use crate::bindings::json::{
     Answer, Input, Json, Source, Terms, allow, options, read_body, rest_error, with_extensions,
     write,
 };
+use crate::bindings::measure::Of;
 use crate::bindings::rest::route::{Found, Target, find};
 use crate::bindings::{Failure, Refusal};
 use crate::contract::fault;
@@ -34,6 +35,14 @@ pub(super) async fn answer(json: &Json, request: Request) -> Response {
             return fail(json, &parts, &Failure::of_fault(fault::METHOD_NOT_FOUND, text));
         }
     };
+    let name = target.operation.name();
+    let mut response = answer_of(json, parts, body, target).await;
+    // For whoever counts it.
+    response.extensions_mut().insert(Of(name));
+    response
+}
+
+async fn answer_of(json: &Json, parts: Parts, body: Body, target: Target) -> Response {
     let name = target.operation.name();
     let call = match json.door.enter(name, &parts, parts.uri.query()).await {
         Ok(call) => call,

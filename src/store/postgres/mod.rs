@@ -45,12 +45,13 @@ use tokio_util::task::TaskTracker;
 
 use crate::contract::wkt::Struct;
 use crate::domain::{Clock, Error, Scope, TaskId};
+use crate::metrics::Number;
 use crate::store::Store;
 use crate::store::hints::Hints;
 use crate::store::retention::{Erased, Purged, Retention, Tally};
 use crate::store::types::{
-    Accept, Accepted, CancelRequested, Event, HeldLease, Owners, Page, PageQuery, Renewed, Replied,
-    Reply, Report, Reported, Shown, TaskRecord, Turn, View,
+    Accept, Accepted, Backlog, CancelRequested, Event, HeldLease, Owners, Page, PageQuery, Renewed,
+    Replied, Reply, Report, Reported, Shown, TaskRecord, Turn, View,
 };
 
 use claim::Mark;
@@ -283,6 +284,10 @@ impl Store for Postgres {
         self.to_end(|inner| async move { claim::claim(&inner, limit, lease).await }).await
     }
 
+    async fn backlog_of_all(&self) -> Result<Backlog, Error> {
+        self.to_end(|inner| async move { upkeep::backlog(&inner).await }).await
+    }
+
     async fn renew_leases_of_all(
         &self,
         leases: &[HeldLease],
@@ -341,6 +346,10 @@ impl Store for Postgres {
             inner.db.run(&Call::new("-- ping\nselect")).await.map(drop)
         };
         self.to_end(select).await
+    }
+
+    fn numbers(&self) -> Vec<Number> {
+        self.inner.db.numbers()
     }
 
     fn hints(&self) -> &Hints {

@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use crate::domain::Error;
 use crate::domain::error::chain;
+use crate::metrics::Number;
 use crate::store::postgres::fault::{ConnectError, Failure};
 use crate::store::postgres::settings::{Settings, StatementMode, Way};
 
@@ -151,6 +152,21 @@ impl Db {
     /// How statements are sent.
     pub(super) fn mode(&self) -> StatementMode {
         self.mode
+    }
+
+    /// Connections and statements, as they are at the moment.
+    pub(super) fn numbers(&self) -> Vec<Number> {
+        let status = self.pool.status();
+        let count = |n: usize| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
+        let used = status.size.saturating_sub(status.available);
+        let statements = u32::try_from(self.sent()).map_or(f64::from(u32::MAX), f64::from);
+        vec![
+            Number::now("store_connections_used", "Connections at work", count(used)),
+            Number::now("store_connections_idle", "Connections at rest", count(status.available)),
+            Number::now("store_connections_max", "The most connections", count(status.max_size)),
+            Number::now("store_waiting", "Calls that wait for a connection", count(status.waiting)),
+            Number::so_far("store_statements", "Statements sent", statements),
+        ]
     }
 
     /// How many statements of the store were sent.

@@ -6,6 +6,7 @@ use crate::domain::Error;
 use crate::domain::clock::micros;
 use crate::store::postgres::Inner;
 use crate::store::postgres::pool::Call;
+use crate::store::types::{BACKLOG_MAX, Backlog};
 
 /// Whoever reads the counts sees the deltas before, or the sum after. Two servers that fold at
 /// once take different deltas, and add to the counts in one order.
@@ -79,4 +80,22 @@ pub(super) async fn purge_expired(
     let sent = count(inner, &Call::new(PURGE_SENT).with(inner.now()).with(limit)).await?;
     let hidden = Call::new(PURGE_HIDDEN).with(inner.now()).with(limit).with(micros(hidden_for));
     Ok(sent.saturating_add(count(inner, &hidden).await?))
+}
+
+const BACKLOG: &str = "-- backlog_of_all
+with n as materialized (
+  select coalesce($1, (extract(epoch from clock_timestamp()) * 1000000)::bigint) as now
+), d as (
+  select due_at from turns where state = 1 and due_at <= (select now from n)
+  order by due_at limit $2
+)
+select count(*) as due, coalesce(max(n.now - d.due_at), 0)::bigint as longest from d, n";
+
+pub(super) async fn backlog(inner: &Inner) -> Result<Backlog, Error> {
+    let call = Call::new(BACKLOG).with(inner.now()).with(i64::from(BACKLOG_MAX));
+    let rows = inner.db.run(&call).await?;
+    let Some(row) = rows.first() else { return Ok(Backlog::default()) };
+    let longest = u64::try_from(row.get::<_, i64>("longest")).unwrap_or_default();
+    let due = u32::try_from(row.get::<_, i64>("due")).unwrap_or_default();
+    Ok(Backlog { due, longest: Duration::from_micros(longest) })
 }

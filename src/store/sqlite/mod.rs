@@ -32,8 +32,8 @@ use crate::store::Store;
 use crate::store::hints::Hints;
 use crate::store::retention::{Erased, Purged, Retention, Tally};
 use crate::store::types::{
-    Accept, Accepted, CancelRequested, Event, HeldLease, Owners, Page, PageQuery, Renewed, Replied,
-    Reply, Report, Reported, Shown, TaskRecord, Turn, View,
+    Accept, Accepted, Backlog, CancelRequested, Event, HeldLease, Owners, Page, PageQuery, Renewed,
+    Replied, Reply, Report, Reported, Shown, TaskRecord, Turn, View,
 };
 
 use checkpoint::Checkpoints;
@@ -395,6 +395,11 @@ impl Store for Sqlite {
             }
         };
         self.writer.write_then(work, wake).await
+    }
+
+    async fn backlog_of_all(&self) -> Result<Backlog, Error> {
+        let now = self.now();
+        self.readers.read(move |connection| upkeep::backlog(connection, now)).await
     }
 
     async fn renew_leases_of_all(

@@ -11,6 +11,7 @@ use crate::store::change::{self, Change, turn_state};
 use crate::store::interruption_backoff;
 use crate::store::sqlite::Wake;
 use crate::store::sqlite::rows;
+use crate::store::types::{BACKLOG_MAX, Backlog};
 
 pub(super) fn release_expired(connection: &Connection, limit: u32, now: i64) -> Result<u32, Error> {
     let mut find = connection.prepare_cached(
@@ -134,4 +135,15 @@ pub(super) fn delete_task(connection: &Connection, tenant: i64, id: &Uuid) -> Re
         .prepare_cached("delete from tasks where tenant = ?1 and id = ?2")?
         .execute(params![tenant, id])?;
     Ok(())
+}
+
+pub(super) fn backlog(connection: &Connection, now: i64) -> Result<Backlog, Error> {
+    let mut find = connection.prepare_cached(
+        "select count(*), coalesce(max(?1 - due_at), 0) from (
+           select due_at from turns where state = 1 and due_at <= ?1 order by due_at limit ?2)",
+    )?;
+    let (due, longest): (i64, i64) =
+        find.query_row(params![now, BACKLOG_MAX], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let longest = Duration::from_micros(u64::try_from(longest).unwrap_or_default());
+    Ok(Backlog { due: u32::try_from(due).unwrap_or_default(), longest })
 }

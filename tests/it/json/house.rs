@@ -60,7 +60,12 @@ impl House {
         let runtime = runtime.unwrap();
         let settings = service::Settings::default();
         let bench = runtime.block_on(Bench::playing(Arc::new(Demo), settings));
-        let door = Door::new(Auth::none(), vec![EXTENSION.to_owned()], Settings::default());
+        let door = Door::new(
+            Auth::none(),
+            vec![EXTENSION.to_owned()],
+            Settings::default(),
+            a2ad::metrics::Metrics::default(),
+        );
         let limits = Limits { bytes: 1 << 20, within: AT_LAST };
         let json = Json::new(bench.service.clone(), door, limits);
         let mut house = Self { runtime, bench, json, tasks: Vec::new(), token: String::new() };

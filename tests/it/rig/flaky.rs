@@ -8,9 +8,9 @@ use a2ad::contract::wkt::Struct;
 use a2ad::domain::{Error, Scope, SystemClock, TaskId};
 use a2ad::store::sqlite::{Location, Settings, Sqlite};
 use a2ad::store::{
-    Accept, Accepted, CancelRequested, Erased, Event, HeldLease, Hints, Owners, Page, PageQuery,
-    Purged, Renewed, Replied, Reply, Report, Reported, Retention, Shown, Store, Tally, TaskRecord,
-    Turn, View,
+    Accept, Accepted, Backlog, CancelRequested, Erased, Event, HeldLease, Hints, Owners, Page,
+    PageQuery, Purged, Renewed, Replied, Reply, Report, Reported, Retention, Shown, Store, Tally,
+    TaskRecord, Turn, View,
 };
 use async_trait::async_trait;
 
@@ -154,6 +154,10 @@ impl Store for Flaky {
 
     async fn claim_turns_of_all(&self, limit: u32, lease: Duration) -> Result<Vec<Turn>, Error> {
         self.store()?.claim_turns_of_all(limit, lease).await
+    }
+
+    async fn backlog_of_all(&self) -> Result<Backlog, Error> {
+        self.store()?.backlog_of_all().await
     }
 
     async fn renew_leases_of_all(

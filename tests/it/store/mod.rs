@@ -17,8 +17,8 @@ use a2ad::domain::{
 use a2ad::store::postgres::StatementMode;
 use a2ad::store::sqlite::{Location, Settings, Sqlite};
 use a2ad::store::{
-    Accept, Accepted, AcceptedTurn, Dedupe, Event, LeaseRequest, Owners, Page, PageQuery, Report,
-    Reported, Store, Target, TaskRecord, Turn, TurnEnd, TurnRequest, Update, View,
+    Accept, Accepted, AcceptedTurn, Backlog, Dedupe, Event, LeaseRequest, Owners, Page, PageQuery,
+    Report, Reported, Store, Target, TaskRecord, Turn, TurnEnd, TurnRequest, Update, View,
 };
 
 use crate::support::{pgbouncer, postgres};
@@ -384,7 +384,8 @@ promises! {
         the_pause_grows_with_each_interruption,
         a_renewed_lease_lasts_and_a_lost_one_does_not,
         an_error_counts_and_a_turn_handed_back_does_not,
-        a_second_attempt_shows_a_hidden_task;
+        a_second_attempt_shows_a_hidden_task,
+        the_work_that_waits_is_counted_and_timed;
     reporting:
         outcomes_that_come_together_are_events_in_order,
         a_report_of_a_stale_lease_changes_nothing,

@@ -170,3 +170,15 @@ pub(super) async fn a_second_attempt_shows_a_hidden_task(bed: &Bed) {
     assert_eq!((tasks.len(), total), (1, 1));
     assert_eq!(tasks[0].id, begun.task.to_string());
 }
+
+pub(super) async fn the_work_that_waits_is_counted_and_timed(bed: &Bed) {
+    let backlog = async || bed.store.backlog_of_all().await.unwrap();
+    assert_eq!(backlog().await, Backlog::default());
+    bed.begin(&ann(), "c").await;
+    bed.clock.advance(Duration::from_secs(7));
+    bed.begin(&ann(), "c").await;
+    bed.clock.advance(Duration::from_secs(1));
+    assert_eq!(backlog().await, Backlog { due: 2, longest: Duration::from_secs(8) });
+    bed.claim().await;
+    assert_eq!(backlog().await, Backlog { due: 1, longest: Duration::from_secs(1) });
+}
