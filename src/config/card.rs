@@ -14,7 +14,8 @@ use crate::card::keys::Keys;
 use crate::card::{self, Address, JWKS_PATH, Place};
 use crate::config::check::{Problems, read};
 use crate::config::duration;
-use crate::config::file::Interface;
+use crate::config::file::{Interface, ScopedCard};
+use crate::config::identity::check_scope;
 use crate::contract::{PROTOCOL_VERSION, v1};
 use crate::domain::Tenant;
 use crate::service::offers::{Offers, PUSH_NOTIFICATIONS, STREAMING};
@@ -70,6 +71,8 @@ pub struct Cards {
     pub public: Option<v1::AgentCard>,
     /// The one for callers with credentials.
     pub extended: Option<v1::AgentCard>,
+    /// Those for callers with a scope; the first that fits counts.
+    pub scoped: Vec<(String, v1::AgentCard)>,
     /// Every interface that the cards name; derived from the address if there is none.
     pub interfaces: Vec<v1::AgentInterface>,
     /// What signs them.
@@ -98,13 +101,18 @@ impl Cards {
             ]);
         }
         let public = self.public.clone().unwrap_or(own);
-        let originals = [Some(&public), self.extended.as_ref()];
+        let scoped = self.scoped.iter().map(|(_, card)| card);
+        let originals = std::iter::once(&public).chain(&self.extended).chain(scoped);
         let extended = self.extended.clone().map(|card| place.completed(card, schemes));
         let named = self.interfaces.iter().map(|at| at.tenant.as_str());
         let more = self.retention.extension(named);
         let card = place.completed(public.clone(), schemes);
-        let mut offers = Offers::with(card, extended, more.as_slice());
-        for (original, card) in originals.into_iter().flatten().zip(offers.cards_mut()) {
+        let of_scope = |(scope, card): &(String, v1::AgentCard)| {
+            (scope.clone(), place.completed(card.clone(), schemes))
+        };
+        let scoped = self.scoped.iter().map(of_scope).collect();
+        let mut offers = Offers::with(card, extended, scoped, more.as_slice());
+        for (original, card) in originals.zip(offers.cards_mut()) {
             card::jws::is_still_signed(original, card)?;
             self.signer.sign(card)?;
         }
@@ -118,6 +126,8 @@ pub(super) struct Site<'a> {
     pub(super) auth: &'a Auth,
     pub(super) listen: SocketAddr,
     pub(super) secure: bool,
+    /// Extended cards for callers with a scope.
+    pub(super) scoped: &'a [ScopedCard],
     pub(super) retention: Rules,
 }
 
@@ -130,7 +140,7 @@ impl CardArgs {
         site: Site<'_>,
         problems: &mut Problems,
     ) -> (Cards, v1::AgentCard) {
-        let Site { own, auth, listen, secure, retention } = site;
+        let Site { own, auth, listen, secure, scoped, retention } = site;
         let public = self.public_url.as_deref().map(|url| Address::parse(url, secure));
         let public = public.and_then(|address| {
             problems.take(address.map_err(|problem| format!("--public-url: {problem}")))
@@ -138,6 +148,7 @@ impl CardArgs {
         let cards = Cards {
             public: read_card("--card", self.card.as_deref(), problems),
             extended: read_card("--extended-card", self.extended_card.as_deref(), problems),
+            scoped: read_scoped(scoped, problems),
             interfaces: interfaces.iter().filter_map(|one| interface(one, problems)).collect(),
             signer: self.signer(public.as_ref(), problems),
             retention,
@@ -161,6 +172,12 @@ impl CardArgs {
         if let (Some(card), Some(completed)) = (&cards.extended, offers.extended_card()) {
             sound &= claims("--extended-card", card, problems);
             sound &= of_card("--extended-card", completed, problems);
+        }
+        let completed = offers.cards().skip(1 + usize::from(cards.extended.is_some()));
+        for ((scope, card), completed) in cards.scoped.iter().zip(completed) {
+            let name = format!("extended_card: {scope}");
+            sound &= claims(&name, card, problems);
+            sound &= of_card(&name, completed, problems);
         }
         if !sound {
             return (cards, own);
@@ -215,7 +232,7 @@ impl CardArgs {
     }
 
     fn check_extended(&self, cards: &Cards, auth: &Auth, problems: &mut Problems) {
-        if self.extended_card.is_none() {
+        if self.extended_card.is_none() && cards.scoped.is_empty() {
             return;
         }
         if auth.is_none() {
@@ -228,8 +245,8 @@ impl CardArgs {
         };
         if cards.public.as_ref().is_some_and(denied) {
             problems.add(
-                "--card: capabilities.extendedAgentCard: is false, but --extended-card names one; \
-                 leave the member out",
+                "--card: capabilities.extendedAgentCard: is false, but --extended-card or the \
+                 settings file names one; leave the member out",
             );
         }
     }
@@ -247,6 +264,21 @@ fn read_card(flag: &str, path: Option<&Path>, problems: &mut Problems) -> Option
             None
         }
     }
+}
+
+fn read_scoped(scoped: &[ScopedCard], problems: &mut Problems) -> Vec<(String, v1::AgentCard)> {
+    let mut cards: Vec<(String, v1::AgentCard)> = Vec::new();
+    for ScopedCard { scope, card } in scoped {
+        if let Err(problem) = check_scope(scope) {
+            problems.add(format!("extended_card: {problem}"));
+        }
+        if cards.iter().any(|(known, _)| known == scope) {
+            problems.add(format!("extended_card: the scope {scope} stands there twice"));
+        }
+        let card = read_card(&format!("extended_card: {scope}"), Some(card), problems);
+        cards.extend(card.map(|card| (scope.clone(), card)));
+    }
+    cards
 }
 
 /// Whether nothing is wrong with it.

@@ -11,7 +11,8 @@ use crate::auth::Auth;
 use crate::config::card::Site;
 use crate::config::file::{File, Limits};
 use crate::config::{
-    AdminListen, AgentName, Cards, Config, StatementMode, StoreArgs, StoreKind, Tls, duration_text,
+    AdminListen, AgentName, Cards, Config, StatementMode, StoreArgs, StoreKind, Tls, TlsFiles,
+    duration_text,
 };
 use crate::contract::v1::AgentCard;
 use crate::domain::page::KeyRing;
@@ -89,7 +90,8 @@ impl Config {
             Some(file) => {
                 let (listen, secure) = (self.listen, self.tls_cert.is_some());
                 let retention = retention.clone();
-                let site = Site { own, auth: &auth, listen, secure, retention };
+                let scoped = &file.extended_card;
+                let site = Site { own, auth: &auth, listen, secure, scoped, retention };
                 self.card.read(&file.interfaces, site, &mut problems)
             }
         };
@@ -199,18 +201,10 @@ impl Config {
             }
             (Some(chain), Some(key)) => (chain, key),
         };
-        let chain = problems.take(read(chain).map_err(|problem| format!("--tls-cert: {problem}")));
-        let key = problems.take(read(key).map_err(|problem| format!("--tls-key: {problem}")));
-        let clients = match &self.tls_client_ca {
-            None => None,
-            Some(path) => {
-                let read = read(path).map_err(|problem| format!("--tls-client-ca: {problem}"));
-                Some(problems.take(read)?)
-            }
-        };
-        let clients = clients.as_deref().map(|of| (of, self.tls_client_certs));
-        let tls = Tls::with_clients(&chain?, &key?, clients);
-        problems.take(tls.map_err(|problem| format!("--tls-cert and --tls-key: {problem}")))
+        let wanted = self.tls_client_certs;
+        let clients = self.tls_client_ca.clone().map(|path| (path, wanted));
+        let files = TlsFiles { chain: chain.clone(), key: key.clone(), clients };
+        problems.take(Tls::from_files(files))
     }
 
     fn warnings(&self) -> Vec<String> {

@@ -21,7 +21,7 @@ use crate::config::quotas::{self, Rates, Shares};
 use crate::config::retention::TenantSettings;
 use crate::service;
 
-pub use crate::config::identity::tables::{Certificate, Gateway, JwtIssuer, Scopes};
+pub use crate::config::identity::tables::{Certificate, Gateway, JwtIssuer, ScopedCard, Scopes};
 
 /// All that the file may hold. Members that it does not know are refused.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -37,6 +37,8 @@ pub struct File {
     pub certificates: Vec<Certificate>,
     /// The scopes that operations need.
     pub scopes: Scopes,
+    /// Extended agent cards for callers with a scope; the first that fits counts.
+    pub extended_card: Vec<ScopedCard>,
     /// What the agent card says clients connect to, the preferred one first.
     pub interfaces: Vec<Interface>,
     /// What tenants have of their own.

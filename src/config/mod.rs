@@ -35,7 +35,7 @@ pub use protocol::{
     StatusTable, Wait,
 };
 pub use retention::RetentionArgs;
-pub use tls::{ClientCerts, Tls};
+pub use tls::{ClientCerts, Tls, TlsFiles};
 pub use values::{Secret, StoreKind, StoreUrl, duration, duration_text};
 
 /// All scalars.

@@ -81,6 +81,10 @@ impl Server {
             let stop = stop.accepting.clone();
             tasks.spawn(async move { stop.run_until_cancelled(keys.run()).await });
         }
+        if let Some(tls) = tls.clone() {
+            let stop = stop.accepting.clone();
+            tasks.spawn(async move { stop.run_until_cancelled(tls.keep_fresh()).await });
+        }
         let door =
             Door::new(auth, service.offers().extensions(), bindings, service.metrics().clone());
         let (app, reporter) =

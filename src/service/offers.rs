@@ -42,6 +42,8 @@ pub enum RequireExtensions {
 pub struct Offers {
     card: v1::AgentCard,
     extended: Option<v1::AgentCard>,
+    /// Those for callers with a scope, the first that fits before the extended one.
+    scoped: Vec<(String, v1::AgentCard)>,
     required: Vec<String>,
 }
 
@@ -50,22 +52,26 @@ impl Offers {
     /// credentials.
     #[must_use]
     pub fn new(card: v1::AgentCard, extended: Option<v1::AgentCard>) -> Self {
-        Self::with(card, extended, &[])
+        Self::with(card, extended, Vec::new(), &[])
     }
 
-    /// The same with extensions that depend on the settings.
+    /// The same with extended cards for callers who have a scope, and with extensions that depend
+    /// on the settings.
     #[must_use]
     pub fn with(
         card: v1::AgentCard,
         extended: Option<v1::AgentCard>,
+        scoped: Vec<(String, v1::AgentCard)>,
         more: &[v1::AgentExtension],
     ) -> Self {
-        let is_extended = extended.is_some();
+        let is_extended = extended.is_some() || !scoped.is_empty();
+        let scoped = scoped.into_iter().map(|(of, card)| (of, completed(card, is_extended, more)));
+        let scoped: Vec<_> = scoped.collect();
         let card = completed(card, is_extended, more);
         let extended = extended.map(|extended| completed(extended, is_extended, more));
         let extensions = card.capabilities.iter().flat_map(|of| &of.extensions);
         let required = extensions.filter(|one| one.required).map(|one| one.uri.clone()).collect();
-        Self { card, extended, required }
+        Self { card, extended, scoped, required }
     }
 
     /// The public card.
@@ -80,16 +86,22 @@ impl Offers {
         self.extended.as_ref()
     }
 
-    /// The public card, and the extended one if there is one, to be signed.
+    /// The public card, the extended one if there is one, and those for scopes, to be signed.
     pub fn cards_mut(&mut self) -> impl Iterator<Item = &mut v1::AgentCard> {
-        std::iter::once(&mut self.card).chain(&mut self.extended)
+        let scoped = self.scoped.iter_mut().map(|(_, card)| card);
+        std::iter::once(&mut self.card).chain(&mut self.extended).chain(scoped)
     }
 
-    /// The URIs of all extensions of both cards.
+    /// The same, to be looked at.
+    pub fn cards(&self) -> impl Iterator<Item = &v1::AgentCard> {
+        let scoped = self.scoped.iter().map(|(_, card)| card);
+        std::iter::once(&self.card).chain(&self.extended).chain(scoped)
+    }
+
+    /// The URIs of all extensions of all cards.
     #[must_use]
     pub fn extensions(&self) -> Vec<String> {
-        let cards = std::iter::once(&self.card).chain(&self.extended);
-        let capabilities = cards.filter_map(|card| card.capabilities.as_ref());
+        let capabilities = self.cards().filter_map(|card| card.capabilities.as_ref());
         let mut uris: Vec<String> = Vec::new();
         for extension in capabilities.flat_map(|of| &of.extensions) {
             if !uris.contains(&extension.uri) {
@@ -120,9 +132,11 @@ impl Offers {
         if self.has(|of| of.push_notifications) { Ok(()) } else { Err(Error::PushNotSupported) }
     }
 
-    /// The extended card, for a caller with credentials (CAP-05, XCARD-01 to XCARD-04).
+    /// The extended card, for a caller with credentials (CAP-05, XCARD-01 to XCARD-04): the first
+    /// whose scope the caller has, else the one for everybody with credentials.
     ///
     /// # Errors
+    /// [`Error::ScopeMissing`] when there are cards for scopes alone;
     /// [`Error::Unsupported`] when the card does not offer it,
     /// [`Error::ExtendedCardNotConfigured`] when there is none, [`Error::Unauthenticated`].
     pub(super) fn extended(&self, call: &Call) -> Result<v1::AgentCard, Error> {
@@ -133,7 +147,15 @@ impl Offers {
             let needed = "the extended agent card is for callers with credentials".to_owned();
             return Err(Error::Unauthenticated(needed));
         }
-        self.extended.clone().ok_or(Error::ExtendedCardNotConfigured)
+        let fits = |(scope, _): &&(String, v1::AgentCard)| call.caller.has_scope(scope);
+        let scoped = self.scoped.iter().find(fits).map(|(_, card)| card);
+        if let Some(card) = scoped.or(self.extended.as_ref()) {
+            return Ok(card.clone());
+        }
+        Err(match self.scoped.first() {
+            Some((scope, _)) => Error::ScopeMissing { scope: scope.clone() },
+            None => Error::ExtendedCardNotConfigured,
+        })
     }
 
     /// Whether `call` names every extension that the card requires (CAP-06, EXT-05).
@@ -220,6 +242,29 @@ mod tests {
             v1::AgentCapabilities { extended_agent_card: Some(true), ..Default::default() };
         let claimed = offers(claims, None);
         assert!(matches!(claimed.extended(&ann), Err(Error::ExtendedCardNotConfigured)));
+    }
+
+    #[test]
+    fn the_first_card_whose_scope_a_caller_has_is_his() {
+        let named = |name: &str| v1::AgentCard { name: name.to_owned(), ..Default::default() };
+        let scoped = || vec![("a".to_owned(), named("for a")), ("b".to_owned(), named("for b"))];
+        let told = |offers: &Offers, scopes: &[&str]| {
+            let principal = Principal::parse("principal", "key:ann").unwrap();
+            let scopes = scopes.iter().map(|&scope| scope.to_owned()).collect();
+            let caller = Caller::new(principal, Tenants::Any).with_scopes(scopes);
+            match offers.extended(&Call { caller, ..call(&[]) }) {
+                Ok(card) => card.name,
+                Err(error) => error.to_string(),
+            }
+        };
+        let both = Offers::with(named("public"), Some(named("for all")), scoped(), &[]);
+        assert_eq!(told(&both, &[]), "for all");
+        assert_eq!(told(&both, &["b"]), "for b");
+        assert_eq!(told(&both, &["b", "a"]), "for a");
+        let alone = Offers::with(named("public"), None, scoped(), &[]);
+        assert_eq!(told(&alone, &["b"]), "for b");
+        assert_eq!(told(&alone, &[]), "this operation needs the scope a");
+        assert!(matches!(alone.extended(&call(&[])), Err(Error::Unauthenticated(_))));
     }
 
     #[test]

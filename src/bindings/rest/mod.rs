@@ -6,7 +6,7 @@ mod route;
 use axum::body::{Body, HttpBody as _};
 use axum::extract::Request;
 use axum::response::Response;
-use http::header::{CONTENT_LENGTH, VARY};
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, VARY};
 use http::request::Parts;
 use http::{HeaderValue, Method};
 use serde_json::Value;
@@ -18,6 +18,7 @@ use crate::bindings::json::{
     write,
 };
 use crate::bindings::measure::Of;
+use crate::bindings::operation::Operation;
 use crate::bindings::rest::route::{Found, Target, find};
 use crate::bindings::{Failure, Refusal};
 use crate::contract::fault;
@@ -55,7 +56,13 @@ async fn answer_of(json: &Json, parts: Parts, body: Body, target: Target) -> Res
         }
         Err(refusal) => return fail(json, &parts, &json.failure(name, refusal)),
     };
-    let response = varied(with_extensions(response, &call));
+    let mut response = varied(with_extensions(response, &call));
+    if name == Operation::GetExtendedAgentCard.name() {
+        // XCARD-05: what it says depends on who asks.
+        let headers = response.headers_mut();
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+        headers.insert(VARY, HeaderValue::from_static("accept, authorization, x-api-key"));
+    }
     if parts.method == Method::HEAD { without_body(response) } else { response }
 }
 

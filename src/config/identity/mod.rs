@@ -164,7 +164,7 @@ fn scopes(listed: &[String]) -> Result<BTreeSet<String>, String> {
 }
 
 /// A scope as OAuth writes it (RFC 6749, 3.3).
-fn check_scope(scope: &str) -> Result<(), String> {
+pub(super) fn check_scope(scope: &str) -> Result<(), String> {
     let fits = |byte: u8| matches!(byte, b'!'..=b'~') && !matches!(byte, b'"' | b'\\');
     let fits = (1..=256).contains(&scope.len()) && scope.bytes().all(fits);
     fits.then_some(()).ok_or_else(|| format!("{scope:?} is no scope: write letters without blanks"))

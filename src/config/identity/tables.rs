@@ -1,5 +1,7 @@
 //! The tables of identity in the settings file.
 
+use std::path::PathBuf;
+
 use serde::Deserialize;
 
 /// An issuer whose tokens are believed.
@@ -85,4 +87,14 @@ pub struct Scopes {
     pub card: Option<String>,
     /// The operations on webhooks.
     pub push: Option<String>,
+}
+
+/// An extended agent card for callers with a scope.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScopedCard {
+    /// Which scope.
+    pub scope: String,
+    /// The card's file, in JSON or TOML.
+    pub card: PathBuf,
 }

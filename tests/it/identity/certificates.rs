@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use a2ad::auth::{Auth, Certificates, Gateway, Holder, Mode, PeerCertificate, tenants};
-use a2ad::config::ClientCerts;
+use a2ad::config::{ClientCerts, TlsFiles};
 use a2ad::server::Tls;
 use bytes::Bytes;
 use http::Request;
@@ -146,6 +146,38 @@ async fn a_certificate_of_another_authority_makes_no_connection() {
         let nobody = ask(&server, &ours, None, ("of-name", &[])).await;
         assert_eq!(nobody.is_none(), wanted == ClientCerts::Required);
     }
+}
+
+#[tokio::test]
+async fn certificates_are_read_again_when_their_files_change() {
+    let (old, new) = (authority(), authority());
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let put = |authority: &Authority| {
+        let own = signed_by(authority, "server", vec![dns("localhost")]);
+        std::fs::write(at("cert.pem"), own.certificate.pem()).unwrap();
+        std::fs::write(at("key.pem"), own.key.serialize_pem()).unwrap();
+        std::fs::write(at("ca.pem"), authority.pem()).unwrap();
+    };
+    put(&old);
+    let clients = Some((at("ca.pem"), ClientCerts::Optional));
+    let files = TlsFiles { chain: at("cert.pem"), key: at("key.pem"), clients };
+    let tls = Tls::from_files(files).unwrap();
+    let shared = tls.clone();
+    let server = TestServer::with(|server| server.tls(Some(shared)).auth(holders())).await;
+    let of = |authority: &Authority| signed_by(authority, "ann", vec![]);
+    let asked = async |by: &Authority| {
+        ask(&server, by, Some(&of(by)), ("of-name", &[])).await.map(|(status, _)| status)
+    };
+    assert_eq!(tls.reload(), Ok(false));
+    assert_eq!((asked(&old).await, asked(&new).await), (Some(200), None));
+    put(&new);
+    assert_eq!(tls.reload(), Ok(true));
+    assert_eq!((asked(&old).await, asked(&new).await), (None, Some(200)));
+    // What cannot be used changes nothing.
+    std::fs::write(at("key.pem"), "no key").unwrap();
+    assert!(tls.reload().is_err());
+    assert_eq!(asked(&new).await, Some(200));
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use tonic::Code;
 use a2ad::client::Connect;
 
 use crate::identity::issuer::{Signer, but, claims, now, set};
+use crate::rig::raw;
 use crate::support::program::{Program, command};
 
 const SETTINGS: &str = r#"
@@ -115,5 +116,44 @@ fn settings_of_identity_that_cannot_work_are_refused_together() {
         "scopes.read: \"two words\" is no scope",
     ] {
         assert!(said.contains(words), "{words} is not in: {said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_extended_card_is_that_of_the_callers_scope() {
+    let folder = tempfile::tempdir().unwrap();
+    let signer = Signer::es256("one");
+    let card = |name: &str| {
+        let mut card = a2ad::agent::Agent::card(&a2ad::agent::demo::Demo);
+        name.clone_into(&mut card.name);
+        a2ad::contract::json::to_value(&card).unwrap().to_string()
+    };
+    for name in ["all", "staff"] {
+        fs::write(folder.path().join(format!("{name}.json")), card(name)).unwrap();
+    }
+    let settings = r#"
+        [[jwt]]
+        issuer = "https://issuer.example/"
+        audiences = ["a2ad"]
+        jwks = "jwks.json"
+
+        [[extended_card]]
+        scope = "staff"
+        card = "staff.json"
+    "#;
+    fs::write(folder.path().join("a2ad.toml"), settings).unwrap();
+    fs::write(folder.path().join("jwks.json"), set(&[signer.jwk()]).to_string()).unwrap();
+    let arguments = ["--auth", "jwt", "--config", "a2ad.toml", "--extended-card", "all.json"];
+    let program = Program::serve(folder.path(), &arguments);
+    for (scopes, name) in [("", "all"), ("tasks:read staff", "staff"), ("staffing", "all")] {
+        let token = signer.token(&but(claims("ann"), "scope", scopes));
+        let headers = [("a2a-version", "1.0"), ("authorization", &format!("Bearer {token}"))];
+        let told = raw::get(program.address(), "/extendedAgentCard", &headers).await;
+        let card: serde_json::Value = serde_json::from_slice(told.body()).unwrap();
+        assert_eq!(card["name"], name, "{scopes}");
+        assert_eq!(card["securitySchemes"]["jwt"]["httpAuthSecurityScheme"]["bearerFormat"], "JWT");
+        let of = |name: &str| told.headers()[name].to_str().unwrap();
+        assert_eq!(of("cache-control"), "private, no-cache");
+        assert!(of("vary").contains("authorization"));
     }
 }
