@@ -1,6 +1,6 @@
 //! Whatever comes, the handlers answer it: without a panic, a 5xx or a hang.
 
-use a2ad::contract::{DESCRIPTOR_SET, fault};
+use a2ad::contract::{CURSOR_EXTENSION, DESCRIPTOR_SET, fault};
 use axum::body::Body;
 use http::{HeaderValue, Method, Request};
 use proptest::collection::vec;
@@ -14,15 +14,28 @@ use crate::json::made::{messages, texts};
 use crate::json::oracle::spoil;
 use crate::support::{rounds, seed};
 
-/// Puts random inputs to a house, 10,000 or 1,000,000 of them.
+/// Inputs of one house, whose live tasks end in time.
+const HOUSE: u64 = 10_000;
+
+/// Puts random inputs to houses, 10,000 or 1,000,000 of them.
 fn put<S: Strategy>(
-    made: impl FnOnce(&House) -> S,
+    made: impl Fn(&House) -> S,
     test: impl Fn(&House, S::Value) -> Result<(), TestCaseError>,
 ) {
     let seed = seed();
+    for n in 0..rounds(1, 100) {
+        put_to_one(seed.wrapping_add(n), &made, &test);
+    }
+}
+
+fn put_to_one<S: Strategy>(
+    seed: u64,
+    made: impl Fn(&House) -> S,
+    test: impl Fn(&House, S::Value) -> Result<(), TestCaseError>,
+) {
     println!("A2AD_SEED={seed}");
     let house = House::new();
-    let cases = rounds(10_000, 1_000_000).try_into().unwrap();
+    let cases = HOUSE.try_into().unwrap();
     // A failure is reported as it came: shrinking would put thousands of inputs more.
     let config =
         Config { cases, failure_persistence: None, max_shrink_iters: 200, ..Config::default() };
@@ -39,8 +52,11 @@ fn put<S: Strategy>(
 /// An answer that a caller can be given: no fault of ours, and a body that is what it says.
 fn is_fine(answer: &Answer) -> Result<(), TestCaseError> {
     prop_assert!(answer.status.as_u16() < 500, "{:?}", answer);
-    if answer.kind == "text/event-stream" || answer.body.is_empty() {
+    if answer.body.is_empty() {
         return Ok(());
+    }
+    if answer.kind == "text/event-stream" {
+        return events(answer).map(drop);
     }
     prop_assert!(matches!(&*answer.kind, "application/json" | "application/a2a+json"));
     let body: Value = match serde_json::from_slice(&answer.body) {
@@ -55,9 +71,27 @@ fn is_fine(answer: &Answer) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// The events of a stream: ids and data, each JSON that is no fault of ours.
+fn events(answer: &Answer) -> Result<Vec<(Option<i64>, Value)>, TestCaseError> {
+    let mut events = Vec::new();
+    for block in answer.text().split_terminator("\n\n") {
+        let line = |name: &str| block.lines().find_map(|line| line.strip_prefix(name));
+        let Some(data) = line("data: ") else {
+            prop_assert!(block.starts_with(':'), "{:?}", block);
+            continue;
+        };
+        let data: Value = serde_json::from_str(data)
+            .map_err(|error| TestCaseError::fail(format!("{error}: {data}")))?;
+        let code = data["error"]["code"].as_i64().unwrap_or_default();
+        prop_assert!(!matches!(code, -32603 | 500..), "{:?}", data);
+        events.push((line("id: ").map(|id| id.parse().unwrap()), data));
+    }
+    Ok(events)
+}
+
 /// The body of a call, of which a byte or two may be others.
 fn bodies(house: &House) -> BoxedStrategy<Vec<u8>> {
-    let tasks = prop::sample::select(house.tasks.clone());
+    let tasks = prop::sample::select([&house.tasks[..], &house.live].concat());
     let pool = DescriptorPool::decode(DESCRIPTOR_SET).unwrap();
     let service = pool.get_service_by_name("lf.a2a.v1.A2AService").unwrap();
     let calls: Vec<_> = service
@@ -145,7 +179,7 @@ fn segments(house: &House) -> impl Strategy<Value = String> + use<> {
         pushNotificationConfigs . .. %2e%2e %00 %ff % %zz %2F a:b:c : tasks:cancel blue";
     let mut known: Vec<_> = KNOWN.split(' ').map(str::to_owned).collect();
     known.push(String::new());
-    for id in &house.tasks {
+    for id in house.tasks.iter().chain(&house.live[..3]) {
         known.extend([id.clone(), format!("{id}:cancel"), format!("{id}:subscribe")]);
         known.extend([id.to_uppercase(), format!("{id}:"), format!("{id}%3Acancel")]);
     }
@@ -209,7 +243,7 @@ fn any_path_and_query_is_answered() {
     let message = json!({"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]});
     let bodies =
         vec![json!({"message": message}).to_string(), "{}".into(), String::new(), "[".into()];
-    let made = |house: &House| (targets(house), prop::sample::select(bodies));
+    let made = |house: &House| (targets(house), prop::sample::select(bodies.clone()));
     put(made, |house, ((method, target), body)| {
         // What is no URI does not get past HTTP itself.
         if target.parse::<http::Uri>().is_err() {
@@ -276,9 +310,11 @@ fn headers(likely: &'static [&'static str]) -> impl Strategy<Value = HeaderValue
 fn any_last_event_id_is_answered() {
     const LIKELY: &[&str] =
         &["0", "1", "3", "-1", "99", "9223372036854775808", " ", "1.0", "+", "x"];
-    let made =
-        |house: &House| (headers(LIKELY), prop::sample::select(house.tasks.clone()), 0..4_u8);
-    put(made, |house, (value, task, way)| {
+    let made = |house: &House| {
+        let tasks = prop::sample::select([&house.tasks[..], &house.live[..3]].concat());
+        (headers(LIKELY), tasks, 0..4_u8, any::<bool>())
+    };
+    put(made, |house, (value, task, way, cursor)| {
         let (method, path, body) = match way {
             0 => (Method::GET, format!("/tasks/{task}:subscribe"), String::new()),
             1 => (Method::POST, format!("/tasks/{task}:subscribe"), "{}".to_owned()),
@@ -289,8 +325,23 @@ fn any_last_event_id_is_answered() {
                 (Method::POST, "/".to_owned(), call.to_string())
             }
         };
-        let request = request(method, &path).header("last-event-id", value);
-        is_fine(&house.ask(request.body(Body::from(body)).unwrap()))
+        let after = value.to_str().ok().and_then(|value| value.parse::<i64>().ok());
+        let mut request = request(method, &path).header("last-event-id", value);
+        if cursor {
+            request = request.header("a2a-extensions", CURSOR_EXTENSION);
+        }
+        let answer = house.ask(request.body(Body::from(body)).unwrap());
+        is_fine(&answer)?;
+        if answer.kind != "text/event-stream" {
+            return Ok(());
+        }
+        let mut last = after.filter(|_| cursor);
+        for (id, event) in events(&answer)? {
+            prop_assert_eq!(id.is_some(), cursor, "{}", event);
+            prop_assert!(id.is_none_or(|id| last.is_none_or(|last| id > last)), "{}", event);
+            last = id;
+        }
+        Ok(())
     });
 }
 

@@ -7,6 +7,7 @@ use a2ad::agent::demo::Demo;
 use a2ad::auth::Auth;
 use a2ad::bindings::json::{Json, Limits};
 use a2ad::bindings::{Door, Settings};
+use a2ad::contract::CURSOR_EXTENSION;
 use a2ad::service;
 use axum::body::Body;
 use http::{HeaderValue, Method, Request, StatusCode};
@@ -23,18 +24,26 @@ const AT_LAST: Duration = Duration::from_secs(30);
 /// An extension that the card of this house offers.
 pub(super) const EXTENSION: &str = "https://extension.example/one";
 
-/// The bindings over a store in memory with the demo agent, and three tasks that have ended.
+/// How long a stream may be silent before what it has told is taken for its whole answer.
+const SILENCE: Duration = Duration::from_millis(5);
+/// The most pieces of a stream that are read.
+const PIECES_MAX: usize = 32;
+
+/// The bindings over a store in memory with the demo agent, three tasks that have ended, and some
+/// that have not.
 pub(super) struct House {
     runtime: Runtime,
     bench: Bench,
     json: Json,
-    /// The ids of the tasks.
+    /// The ids of the tasks that have ended.
     pub(super) tasks: Vec<String>,
+    /// The ids of tasks that wait for input.
+    pub(super) live: Vec<String>,
     /// A page token of a listing with pages of one task.
     pub(super) token: String,
 }
 
-/// What came back; of a stream its first piece.
+/// What came back; of a stream what it told before it ended or fell silent.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
@@ -62,17 +71,26 @@ impl House {
         let bench = runtime.block_on(Bench::playing(Arc::new(Demo), settings));
         let door = Door::new(
             Auth::none(),
-            vec![EXTENSION.to_owned()],
+            vec![EXTENSION.to_owned(), CURSOR_EXTENSION.to_owned()],
             Settings::default(),
             a2ad::metrics::Metrics::default(),
         );
         let limits = Limits { bytes: 1 << 20, within: AT_LAST };
         let json = Json::new(bench.service.clone(), door, limits);
-        let mut house = Self { runtime, bench, json, tasks: Vec::new(), token: String::new() };
-        for n in 0..3 {
-            let message = json!({"messageId": format!("m{n}"), "role": "ROLE_USER", "parts": [{"text": "hi"}]});
-            let sent = house.post("/message:send", &json!({"message": message}));
-            house.tasks.push(sent.value()["task"]["id"].as_str().unwrap().to_owned());
+        let mut house = Self {
+            runtime,
+            bench,
+            json,
+            tasks: Vec::new(),
+            live: Vec::new(),
+            token: String::new(),
+        };
+        for n in 0..53 {
+            let text = if n < 3 { "hi" } else { "ask which?" };
+            let message = json!({"messageId": format!("m{n}"), "role": "ROLE_USER", "parts": [{"text": text}]});
+            let sent = house.post("/message:send", &json!({"message": message})).value();
+            let id = sent["task"]["id"].as_str().unwrap().to_owned();
+            if n < 3 { house.tasks.push(id) } else { house.live.push(id) }
         }
         let page = house.get("/tasks?pageSize=1").value();
         page["nextPageToken"].as_str().unwrap().clone_into(&mut house.token);
@@ -101,8 +119,12 @@ impl House {
             let kind = response.headers().get("content-type");
             let kind = kind.map_or("", |kind| kind.to_str().unwrap()).to_owned();
             let body = if kind == "text/event-stream" {
-                let first = response.into_body().frame().await;
-                first.and_then(|frame| frame.unwrap().into_data().ok()).unwrap_or_default()
+                let (mut body, mut told) = (response.into_body(), Vec::new());
+                for _ in 0..PIECES_MAX {
+                    let Ok(Some(frame)) = timeout(SILENCE, body.frame()).await else { break };
+                    told.extend(frame.unwrap().into_data().unwrap());
+                }
+                told.into()
             } else {
                 response.into_body().collect().await.unwrap().to_bytes()
             };
