@@ -1,5 +1,6 @@
 //! How clients and tools find out what is here: the card, reflection, TLS with both protocols.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use a2ad::client::Connect;
@@ -13,6 +14,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 use tokio_stream::StreamExt;
 use tonic::transport::Channel;
 
@@ -158,6 +160,69 @@ fn certificate() -> (String, String, String) {
     (authority.pem(), leaf.pem(), key.serialize_pem())
 }
 
+/// A connection that trusts `authority` and speaks this protocol.
+async fn secure(addr: SocketAddr, authority: &str, protocol: &str) -> TlsStream<TcpStream> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+    let tcp = TcpStream::connect(addr).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp).await.unwrap()
+}
+
+#[tokio::test]
+async fn both_json_bindings_and_their_streams_speak_by_tls_in_both_http_versions() {
+    let (authority, chain, key) = certificate();
+    let tls = Tls::from_pem(chain.as_bytes(), key.as_bytes()).unwrap();
+    let server = TestServer::with(|server| server.tls(Some(tls))).await;
+    let addr = server.addr();
+    for protocol in ["http/1.1", "h2"] {
+        let base = if protocol == "h2" { "https://localhost" } else { "" };
+        let ask = async |path: &str, body: serde_json::Value| {
+            let io = secure(addr, &authority, protocol).await;
+            let request = Request::post(format!("{base}{path}"))
+                .header("host", "localhost")
+                .header("content-type", "application/json")
+                .header("a2a-version", "1.0")
+                .body(body.to_string().into())
+                .unwrap();
+            let answer = match protocol {
+                "h2" => raw::over_http2(io, request).await,
+                _ => raw::over_http1(io, request).await,
+            };
+            assert_eq!(answer.status(), 200, "{protocol} {path}: {answer:?}");
+            answer
+        };
+        let id = uuid::Uuid::new_v4().to_string();
+        let params = serde_json::json!({"message": {
+            "messageId": id, "role": "ROLE_USER", "parts": [{"text": "hello"}]
+        }});
+        let call = |method: &str| {
+            serde_json::json!({
+                "jsonrpc": "2.0", "id": 1, "method": method, "params": params
+            })
+        };
+        let sent = json(ask("/message:send", params.clone()).await.body());
+        assert_eq!(sent["task"]["status"]["state"], "TASK_STATE_COMPLETED", "{protocol}");
+        let sent = json(ask("/", call("SendMessage")).await.body());
+        assert_eq!(sent["result"]["task"]["status"]["state"], "TASK_STATE_COMPLETED");
+        for (path, body) in
+            [("/message:stream", params.clone()), ("/", call("SendStreamingMessage"))]
+        {
+            let stream = ask(path, body).await;
+            assert_eq!(stream.headers()["content-type"], "text/event-stream");
+            let text = String::from_utf8_lossy(stream.body()).into_owned();
+            assert!(text.contains("TASK_STATE_COMPLETED"), "{protocol} {path}: {text}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn one_tls_port_speaks_both_http_versions() {
     let (authority, chain, key) = certificate();
@@ -169,20 +234,7 @@ async fn one_tls_port_speaks_both_http_versions() {
     let mut client = Connect::to(url).authority_pem(authority.clone()).connect().await.unwrap();
     task_of(client.send_message(send("hello")).await.unwrap());
 
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
-    let connect = async |protocol: &str| {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots.clone())
-            .with_no_client_auth();
-        config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
-        let tcp = TcpStream::connect(addr).await.unwrap();
-        let name = ServerName::try_from("localhost").unwrap();
-        tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, tcp).await.unwrap()
-    };
+    let connect = async |protocol: &str| secure(addr, &authority, protocol).await;
     let io = connect("http/1.1").await;
     assert_eq!(io.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
     let request = Request::get(CARD).header("host", "localhost").body(Bytes::new()).unwrap();

@@ -34,7 +34,7 @@ fn put_to_one<S: Strategy>(
     test: impl Fn(&House, S::Value) -> Result<(), TestCaseError>,
 ) {
     println!("A2AD_SEED={seed}");
-    let house = House::new();
+    let house = House::lively();
     let cases = HOUSE.try_into().unwrap();
     // A failure is reported as it came: shrinking would put thousands of inputs more.
     let config =

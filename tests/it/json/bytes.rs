@@ -1,10 +1,15 @@
 //! The bytes themselves, where a library that reads them would hide a fault.
 
+use std::time::Duration;
+
 use a2ad::contract::DESCRIPTOR_SET;
+use axum::body::{Body, Bytes};
+use futures_util::{StreamExt as _, stream};
+use http::Method;
 use prost_reflect::{DescriptorPool, DeserializeOptions, DynamicMessage};
 use serde_json::{Value, json};
 
-use crate::json::house::{Answer, House};
+use crate::json::house::{Answer, House, request};
 
 /// The message in an answer, of either binding, as its bytes; it has no member that the contract
 /// has not.
@@ -126,6 +131,25 @@ fn any_json_comes_back_as_it_went() {
             let kept = format!(r#""parts":[{{"data":{data}}}],"metadata":{{"m":{data}}}"#);
             assert!(text.contains(&kept), "{data}: {text}");
         }
+    }
+    house.close();
+}
+
+/// The body begins and never ends.
+#[test]
+fn a_body_that_stalls_is_given_up_in_the_words_of_its_binding() {
+    let house = House::within(Duration::from_millis(50));
+    let begun = || {
+        let first = stream::iter([Ok::<_, std::convert::Infallible>(Bytes::from_static(b"{"))]);
+        Body::from_stream(first.chain(stream::pending()))
+    };
+    for path in ["/", "/message:send"] {
+        let answer = house.ask(request(Method::POST, path).body(begun()).unwrap());
+        assert_eq!(answer.status, 408, "{answer:?}");
+        let error = &answer.value()["error"];
+        assert!(error["message"].as_str().unwrap().contains("to arrive"), "{error}");
+        let code = if path == "/" { -32600 } else { 408 };
+        assert_eq!(error["code"], code);
     }
     house.close();
 }

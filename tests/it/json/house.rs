@@ -29,8 +29,7 @@ const SILENCE: Duration = Duration::from_millis(5);
 /// The most pieces of a stream that are read.
 const PIECES_MAX: usize = 32;
 
-/// The bindings over a store in memory with the demo agent, three tasks that have ended, and some
-/// that have not.
+/// The bindings over a store in memory with the demo agent, three tasks that have ended.
 pub(super) struct House {
     runtime: Runtime,
     bench: Bench,
@@ -64,6 +63,11 @@ impl Answer {
 
 impl House {
     pub(super) fn new() -> Self {
+        Self::within(AT_LAST)
+    }
+
+    /// One that gives a body up after this time.
+    pub(super) fn within(within: Duration) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.unwrap();
@@ -75,7 +79,7 @@ impl House {
             Settings::default(),
             a2ad::metrics::Metrics::default(),
         );
-        let limits = Limits { bytes: 1 << 20, within: AT_LAST };
+        let limits = Limits { bytes: 1 << 20, within };
         let json = Json::new(bench.service.clone(), door, limits);
         let mut house = Self {
             runtime,
@@ -85,16 +89,28 @@ impl House {
             live: Vec::new(),
             token: String::new(),
         };
-        for n in 0..53 {
-            let text = if n < 3 { "hi" } else { "ask which?" };
-            let message = json!({"messageId": format!("m{n}"), "role": "ROLE_USER", "parts": [{"text": text}]});
-            let sent = house.post("/message:send", &json!({"message": message})).value();
-            let id = sent["task"]["id"].as_str().unwrap().to_owned();
-            if n < 3 { house.tasks.push(id) } else { house.live.push(id) }
+        for _ in 0..3 {
+            let id = house.begin("hi");
+            house.tasks.push(id);
         }
         let page = house.get("/tasks?pageSize=1").value();
         page["nextPageToken"].as_str().unwrap().clone_into(&mut house.token);
         house
+    }
+
+    /// One with tasks that wait for input as well.
+    pub(super) fn lively() -> Self {
+        let mut house = Self::new();
+        house.live = (0..50).map(|_| house.begin("ask which?")).collect();
+        house
+    }
+
+    /// Sends a message, and returns the id of its task.
+    fn begin(&self, text: &str) -> String {
+        let id = uuid::Uuid::new_v4().to_string();
+        let message = json!({"messageId": id, "role": "ROLE_USER", "parts": [{"text": text}]});
+        let sent = self.post("/message:send", &json!({"message": message})).value();
+        sent["task"]["id"].as_str().unwrap().to_owned()
     }
 
     pub(super) fn get(&self, path: &str) -> Answer {
