@@ -136,21 +136,42 @@ async fn strangers_are_refused_in_the_form_of_their_binding() {
     assert!(schemes.as_object().is_some_and(|schemes| !schemes.is_empty()), "{schemes}");
 }
 
+/// Whether `subject` finds Ann's task, with these headers on top of his own.
+async fn finds(
+    gateway: &Gateway,
+    subject: &str,
+    task: &str,
+    more: &[(&'static str, String)],
+) -> bool {
+    let mut headers = gateway.headers(subject);
+    headers.extend_from_slice(more);
+    let path = format!("/tasks/{task}");
+    let answer = raw::http(gateway.envoy.edge(), "GET", &path, &borrowed(&headers), "").await;
+    assert!(matches!(answer.status().as_u16(), 200 | 404), "{answer:?}");
+    answer.status() == 200
+}
+
 #[tokio::test]
 async fn callers_are_told_apart_and_nobody_can_claim_to_be_another() {
-    let gateway = Gateway::start(&[]).await;
-    let (mut ann, mut bob) = (gateway.client("ann").await, gateway.client("bob").await);
-    let task = task_of(ann.send_message(send("hello")).await.unwrap());
-    let get = || v1::GetTaskRequest { id: task.id.clone(), ..Default::default() };
-    assert_eq!(ann.get_task(get()).await.unwrap().into_inner().id, task.id);
-    assert_eq!(bob.get_task(get()).await.unwrap_err().code(), Code::NotFound);
-    // Bob says in a header that he is Ann; it ends at Envoy.
-    let mut headers = gateway.headers("bob");
-    headers.push(("x-jwt-payload", base64_of(&claims("ann", 3600))));
-    headers.push(("x-forwarded-client-cert", "URI=spiffe://ann".to_owned()));
-    let path = format!("/tasks/{}", task.id);
-    let answer = raw::http(gateway.envoy.edge(), "GET", &path, &borrowed(&headers), "").await;
-    assert_eq!(answer.status(), 404, "{answer:?}");
+    let forged = [
+        ("x-jwt-payload", base64_of(&claims("ann", 3600))),
+        ("x-forwarded-client-cert", "URI=spiffe://ann".to_owned()),
+    ];
+    for auth in ["jwt", "gateway"] {
+        let gateway = Gateway::with(&[], auth).await;
+        let mut ann = gateway.client("ann").await;
+        let task = task_of(ann.send_message(send("hello")).await.unwrap()).id;
+        assert!(finds(&gateway, "ann", &task, &[]).await, "{auth}");
+        assert!(!finds(&gateway, "bob", &task, &[]).await, "{auth}");
+        // Bob says in a header that he is Ann; it ends at Envoy.
+        assert!(!finds(&gateway, "bob", &task, &forged).await, "{auth}");
+    }
+    // Where no token is asked for, the header ends there as well.
+    let open = ("requires: { provider_name: idp }", "requires: { allow_missing: {} }");
+    let gateway = Gateway::with(&[open], "gateway").await;
+    let headers = [("a2a-version", "1.0"), ("x-jwt-payload", forged[0].1.as_str())];
+    let answer = raw::get(gateway.envoy.edge(), "/tasks", &headers).await;
+    assert_eq!(answer.status(), 401, "{answer:?}");
 }
 
 fn base64_of(claims: &Value) -> String {

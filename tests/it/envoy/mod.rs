@@ -22,20 +22,26 @@ struct Pair {
     addresses: [SocketAddr; 2],
     programs: [Option<Program>; 2],
     store: String,
+    auth: &'static str,
     folder: TempDir,
 }
 
 impl Pair {
-    async fn start(issuer: &Issuer) -> Self {
+    async fn start(issuer: &Issuer, auth: &'static str) -> Self {
         let folder = TempDir::new().unwrap();
         fs::write(folder.path().join("jwks.json"), issuer.jwks().to_string()).unwrap();
+        // A gateway has verified the token, so its claims alone are looked at.
+        let gateway = match auth {
+            "gateway" => "[gateway]\npeers = ['loopback']\npayload_header = 'x-jwt-payload'\n",
+            _ => "",
+        };
         let settings = format!(
-            "[[jwt]]\nissuer = '{ISSUER}'\naudiences = ['{AUDIENCE}']\njwks = 'jwks.json'\n"
+            "{gateway}[[jwt]]\nissuer = '{ISSUER}'\naudiences = ['{AUDIENCE}']\njwks = 'jwks.json'\n"
         );
         fs::write(folder.path().join("a2ad.toml"), settings).unwrap();
         let addresses = [free_address(), free_address()];
         let store = fresh_url().await;
-        let mut pair = Self { addresses, programs: [None, None], store, folder };
+        let mut pair = Self { addresses, programs: [None, None], store, auth, folder };
         pair.begin(0);
         pair.begin(1);
         pair
@@ -47,7 +53,7 @@ impl Pair {
             "--config",
             "a2ad.toml",
             "--auth",
-            "jwt",
+            self.auth,
             "--store",
             &self.store,
             "--page-token-keys",
@@ -71,8 +77,13 @@ struct Gateway {
 
 impl Gateway {
     async fn start(changes: &[(&str, &str)]) -> Self {
+        Self::with(changes, "jwt").await
+    }
+
+    /// Before servers that find out who calls in this way.
+    async fn with(changes: &[(&str, &str)], auth: &'static str) -> Self {
         let issuer = Issuer::new("idp-1");
-        let pair = Pair::start(&issuer).await;
+        let pair = Pair::start(&issuer, auth).await;
         let envoy = Envoy::before(pair.addresses, &issuer, changes).await;
         Self { envoy, pair, issuer }
     }
