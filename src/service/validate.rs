@@ -75,7 +75,11 @@ pub(super) fn send(
     checker.metadata("message.metadata", message.metadata.as_ref());
     checker.metadata("metadata", request.metadata.as_ref());
     let bytes = message.encoded_len() + request.metadata.as_ref().map_or(0, |m| m.encoded_len());
-    checker.size("message", bytes, limits.message_bytes, ADVICE);
+    if bytes > limits.message_bytes {
+        checker.size("message", bytes, limits.message_bytes, ADVICE);
+    } else {
+        check_part_sizes(&mut checker, &message.parts, limits);
+    }
     for (n, mode) in configuration.accepted_output_modes.iter().enumerate() {
         checker.text(&format!("configuration.accepted_output_modes[{n}]"), mode);
     }
@@ -108,7 +112,7 @@ pub(super) fn send(
 
 const ADVICE: &str = "send large content as url parts";
 
-/// The number, the contents and the sizes of parts. Of too many none is looked at.
+/// The number and the contents of parts. Of too many none is looked at.
 fn check_parts(checker: &mut Checker, parts: &[v1::Part], limits: &Limits) {
     if parts.len() > limits.parts {
         let problem = format!("must have at most {} entries, has {}", limits.parts, parts.len());
@@ -116,6 +120,9 @@ fn check_parts(checker: &mut Checker, parts: &[v1::Part], limits: &Limits) {
         return;
     }
     checker.parts("message.parts", parts);
+}
+
+fn check_part_sizes(checker: &mut Checker, parts: &[v1::Part], limits: &Limits) {
     for (n, bytes) in parts.iter().map(v1::Part::encoded_len).enumerate() {
         if bytes > limits.part_bytes {
             checker.size(&format!("message.parts[{n}]"), bytes, limits.part_bytes, ADVICE);
