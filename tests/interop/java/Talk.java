@@ -5,6 +5,8 @@ import io.a2a.client.MessageEvent;
 import io.a2a.client.TaskEvent;
 import io.a2a.client.TaskUpdateEvent;
 import io.a2a.client.config.ClientConfig;
+import io.a2a.client.transport.grpc.GrpcTransport;
+import io.a2a.client.transport.grpc.GrpcTransportConfigBuilder;
 import io.a2a.client.transport.jsonrpc.JSONRPCTransport;
 import io.a2a.client.transport.jsonrpc.JSONRPCTransportConfigBuilder;
 import io.a2a.jsonrpc.common.wrappers.ListTasksResult;
@@ -20,6 +22,11 @@ import io.a2a.spec.Task;
 import io.a2a.spec.TaskIdParams;
 import io.a2a.spec.TaskQueryParams;
 import io.a2a.spec.TextPart;
+import io.grpc.Channel;
+import io.grpc.ClientInterceptors;
+import io.grpc.ManagedChannel;
+import io.grpc.netty.shaded.io.grpc.netty.NettyChannelBuilder;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Objects;
@@ -35,14 +42,17 @@ import java.util.stream.Collectors;
 final class Talk implements AutoCloseable {
     final String binding;
     final AgentCard card;
-    final Wire wire;
+    final Translation wire;
     final Client client;
     final Client streaming;
+    private final List<ManagedChannel> channels = new ArrayList<>();
 
-    Talk(String baseUrl, String binding) throws A2AClientException {
+    Talk(String baseUrl, String binding) throws Exception {
         this.binding = binding;
         this.card = A2A.getAgentCard(baseUrl);
-        this.wire = new Wire(faces().get(0).url());
+        String endpoint = faces().get(0).url();
+        this.wire = binding.equals("GRPC")
+                ? new GrpcWire(Path.of(System.getenv("A2A_DESCRIPTORS"))) : new Wire(endpoint);
         this.client = client(false);
         this.streaming = client(true);
     }
@@ -53,14 +63,30 @@ final class Talk implements AutoCloseable {
                 .filter(face -> face.protocolBinding().equals(binding)).toList();
     }
 
+    /** The name of a fault that the SDK has on this binding. */
+    String fault(String name) {
+        return "java-" + binding.toLowerCase() + "-" + name;
+    }
+
     /** A client that knows one binding alone. */
     private Client client(boolean streaming) throws A2AClientException {
-        check(binding.equals("JSONRPC"), "this SDK speaks A2A 1.0 over JSON-RPC alone");
         AgentCard only = AgentCard.builder(card).supportedInterfaces(faces()).build();
-        return Client.builder(only)
-                .clientConfig(new ClientConfig.Builder().setStreaming(streaming).build())
-                .withTransport(JSONRPCTransport.class, new JSONRPCTransportConfigBuilder().httpClient(wire))
-                .build();
+        var client = Client.builder(only)
+                .clientConfig(new ClientConfig.Builder().setStreaming(streaming).build());
+        if (wire instanceof GrpcWire grpc) {
+            client.withTransport(GrpcTransport.class, new GrpcTransportConfigBuilder().channelFactory(
+                    url -> ClientInterceptors.intercept(channel(url), grpc)));
+        } else {
+            check(binding.equals("JSONRPC"), "this SDK speaks A2A 1.0 over gRPC and JSON-RPC alone");
+            client.withTransport(JSONRPCTransport.class, new JSONRPCTransportConfigBuilder().httpClient((Wire) wire));
+        }
+        return client.build();
+    }
+
+    private Channel channel(String target) {
+        var channel = NettyChannelBuilder.forTarget(target).usePlaintext().build();
+        channels.add(channel);
+        return channel;
     }
 
     /** A message as the user, and how it is sent. */
@@ -180,7 +206,11 @@ final class Talk implements AutoCloseable {
     Told follow(Begin begin, Predicate<Told> enough) throws Exception {
         BlockingQueue<Object> items = new LinkedBlockingQueue<>();
         Object end = new Object();
-        begin.with(items::add, error -> items.add(error == null ? end : error));
+        wire.ended = () -> items.add(end);
+        begin.with(items::add, error -> {
+            wire.saidSo |= error == null;
+            items.add(error == null ? end : error);
+        });
         Told told = new Told(null, new ArrayList<>(), new ArrayList<>());
         while (true) {
             Object item = items.poll(30, TimeUnit.SECONDS);
@@ -251,5 +281,6 @@ final class Talk implements AutoCloseable {
     public void close() {
         client.close();
         streaming.close();
+        channels.forEach(ManagedChannel::shutdownNow);
     }
 }

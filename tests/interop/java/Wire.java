@@ -12,11 +12,9 @@ import java.util.function.Consumer;
  * The SDK's own HTTP client, and a translation between A2A 1.0 and the draft of it that this SDK
  * speaks: the version of the protocol, "return immediately", the size of a page, tenants.
  */
-final class Wire implements A2AHttpClient {
+final class Wire extends Translation implements A2AHttpClient {
     private final A2AHttpClient sdk = new JdkA2AHttpClient();
     private final String endpoint;
-    /** The version to say, or null to say what the SDK says. */
-    volatile String version = "1.0";
     /** Whether answers are translated. */
     volatile boolean translates = true;
 

@@ -73,9 +73,13 @@ fn with_go() -> Command {
     made_by_setup("target/interop/go/client")
 }
 
-fn with_java() -> Command {
+/// With the contract, which it needs to carry its messages over into it.
+fn with_java(folder: &Path) -> Command {
     assert_up_to_date("java");
+    let descriptors = folder.join("a2ad.pb");
+    std::fs::write(&descriptors, a2ad::contract::DESCRIPTOR_SET).unwrap();
     let mut command = made_by_setup("target/interop/java/java");
+    command.env("A2A_DESCRIPTORS", descriptors);
     let folder = package("target/interop/java");
     let path = format!("{0}/classes:{0}/lib/*", folder.display());
     command.args(["-cp", &path, "Run"]);
@@ -122,7 +126,13 @@ mod sqlite {
     #[test]
     fn the_java_sdk_has_its_way() {
         let folder = TempDir::new().unwrap();
-        drive("java", &["JSONRPC"], with_java(), folder.path(), &serve(&folder));
+        drive(
+            "java",
+            &["GRPC", "JSONRPC"],
+            with_java(folder.path()),
+            folder.path(),
+            &serve(&folder),
+        );
     }
 }
 
