@@ -57,7 +57,11 @@ fn pairs(query: &str) -> impl Iterator<Item = (String, Option<String>)> {
 }
 
 fn field(kind: &MessageDescriptor, name: &str) -> Option<FieldDescriptor> {
-    let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name);
+    let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
+    if let Some((alias, name)) = alias {
+        tracing::debug!(query.alias = alias, query.field = name, "a parameter by another name");
+    }
+    let name = alias.map_or(name, |(_, name)| name);
     let field = kind.get_field_by_json_name(name).or_else(|| kind.get_field_by_name(name))?;
     let kind = field.kind();
     let is_object = kind.as_message().is_some_and(|kind| kind.full_name() != TIMESTAMP);

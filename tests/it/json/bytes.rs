@@ -153,3 +153,45 @@ fn a_body_that_stalls_is_given_up_in_the_words_of_its_binding() {
     }
     house.close();
 }
+
+/// The forms that the protocol shows, with what varies put in by name (P-007, P-008).
+#[test]
+fn a_listing_looks_as_the_protocol_shows_it() {
+    let house = House::new();
+    let sent = |id: &str| json!({"messageId": id, "contextId": "ctx-7", "role": "ROLE_USER", "parts": [{"text": "hi"}]});
+    for id in ["a", "b"] {
+        house.post("/message:send", &json!({"message": sent(id)}));
+    }
+    let listed = house.get("/tasks?contextId=ctx-7").value();
+    let task = |n: usize| {
+        let task = &listed["tasks"][n];
+        let (id, at) = (&task["id"], &task["status"]["timestamp"]);
+        format!(
+            r#"{{"id":{id},"contextId":"ctx-7","status":{{"state":"TASK_STATE_COMPLETED","timestamp":{at}}}}}"#
+        )
+    };
+    let body = format!(
+        r#"{{"tasks":[{},{}],"nextPageToken":"","pageSize":50,"totalSize":2}}"#,
+        task(0),
+        task(1)
+    );
+    let call = r#"{"jsonrpc": "2.0", "id": "q1", "method": "ListTasks",
+        "params": {"contextId": "ctx-7", "pageSize": 50, "historyLength": 0}}"#;
+    let by_rpc = house.ask(request(Method::POST, "/").body(call.into()).unwrap());
+    let envelope = format!(r#"{{"jsonrpc":"2.0","id":"q1","result":{body}}}"#);
+    assert_eq!((by_rpc.status.as_u16(), by_rpc.text()), (200, envelope.as_str()));
+    let by_rest = house.get("/tasks?contextId=ctx-7&pageSize=50&historyLength=0");
+    assert_eq!((by_rest.status.as_u16(), by_rest.text()), (200, body.as_str()));
+    // Names of other protocols are no names here, and are passed over (G-026).
+    let strange = house.get("/tasks?contextId=ctx-7&cursor=x&limit=1&nextCursor=y");
+    assert_eq!(strange.text(), body);
+    let strange = json!({"contextId": "ctx-7", "cursor": "x", "limit": 1, "nextCursor": "y"});
+    assert_eq!(message(&house.rpc("ListTasks", &strange), "ListTasksResponse"), body);
+    // The bound itself is within (G-027), by whichever name (N-019).
+    let at = listed["tasks"][1]["status"]["timestamp"].as_str().unwrap();
+    for name in ["statusTimestampAfter", "lastUpdatedAfter"] {
+        let since = house.get(&format!("/tasks?contextId=ctx-7&{name}={at}"));
+        assert_eq!(since.text(), body, "{name}");
+    }
+    house.close();
+}
