@@ -44,12 +44,20 @@ async def list_tasks(client, context):
         print("  the next page begins with page_token", page.next_page_token)
 
 
+def channel(url, address):
+    # A server that is found by https speaks TLS on its gRPC port, too. GRPC_DEFAULT_SSL_ROOTS_FILE_PATH
+    # names the authority of a certificate of one's own, SSL_CERT_FILE the same for the card.
+    if url.startswith("https:"):
+        return grpc.aio.secure_channel(address, grpc.ssl_channel_credentials())
+    return grpc.aio.insecure_channel(address)
+
+
 async def main(arguments):
     # The client finds the gRPC address in the agent card at URL/.well-known/agent-card.json.
     config = ClientConfig(
         streaming=False,
         supported_protocol_bindings=["GRPC"],
-        grpc_channel_factory=lambda found: grpc.aio.insecure_channel(found.split("//")[-1]),
+        grpc_channel_factory=lambda found: channel(arguments.url, found.split("//")[-1]),
     )
     # What every call carries beside its request.
     key = arguments.api_key

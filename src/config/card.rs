@@ -311,6 +311,11 @@ fn claims(flag: &str, card: &v1::AgentCard, problems: &mut Problems) -> bool {
 
 fn interface(interface: &Interface, problems: &mut Problems) -> Option<v1::AgentInterface> {
     let Interface { binding, url, tenant } = interface;
+    let known = card::interfaces::SPOKEN.iter().find(|known| known.eq_ignore_ascii_case(binding));
+    if let Some(known) = known.filter(|known| *known != binding) {
+        problems.add(format!("interfaces: the binding {binding:?} must be written {known:?}"));
+        return None;
+    }
     let checked = card::interfaces::check_url(binding, url)
         .map_err(|problem| format!("interfaces: the url {url:?} of {binding} {problem}"));
     problems.take(checked)?;

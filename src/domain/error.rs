@@ -61,7 +61,7 @@ pub enum Error {
     #[error("the extension {0} is required")]
     ExtensionRequired(String),
     /// The protocol version asked for is not offered (VER-03).
-    #[error("A2A version {asked} is not supported; supported: 1.0")]
+    #[error("A2A version {asked} is not supported; supported: 1.0{}", no_version(asked))]
     VersionNotSupported {
         /// What was asked for; `0.3` when nothing was.
         asked: String,
@@ -127,6 +127,14 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+/// What most who are told of 0.3 have done: named no version, which stands for it (VER-04).
+fn no_version(asked: &str) -> &'static str {
+    match asked {
+        "0.3" => ". A call without A2A-Version speaks 0.3: send A2A-Version: 1.0",
+        _ => "",
+    }
 }
 
 fn list(violations: &[Violation]) -> String {

@@ -132,7 +132,7 @@ FailedPrecondition: the extended agent card is not configured
   reason EXTENDED_AGENT_CARD_NOT_CONFIGURED
 FailedPrecondition: the extension https://example.com/ext/v1 is required
   reason EXTENSION_SUPPORT_REQUIRED extension=https://example.com/ext/v1
-FailedPrecondition: A2A version 0.3 is not supported; supported: 1.0
+FailedPrecondition: A2A version 0.3 is not supported; supported: 1.0. A call without A2A-Version speaks 0.3: send A2A-Version: 1.0
   reason VERSION_NOT_SUPPORTED requestedVersion=0.3 supportedVersions=1.0
 InvalidArgument: invalid parameters: page_size: must be from 0 to 100; history_length: must not be negative
   reason INVALID_PARAMS
