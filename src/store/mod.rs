@@ -28,6 +28,9 @@ pub mod hints;
 mod listing;
 pub mod migrate;
 pub mod postgres;
+#[cfg(debug_assertions)]
+#[doc(hidden)]
+pub mod proof;
 mod retention;
 pub mod sqlite;
 mod types;

@@ -129,6 +129,14 @@ impl Inner {
 }
 
 impl Postgres {
+    /// For the test that takes scopes out of statements.
+    #[cfg(debug_assertions)]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn proof(&self) -> &crate::store::proof::Proof {
+        &self.inner.db.proof
+    }
+
     /// Connects, applies migrations if the settings say so, and begins to hear hints.
     ///
     /// # Errors

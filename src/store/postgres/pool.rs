@@ -96,6 +96,8 @@ pub(super) struct Db {
     begin_page: String,
     begin_long_page: String,
     sent: AtomicU64,
+    #[cfg(debug_assertions)]
+    pub(super) proof: crate::store::proof::Proof,
 }
 
 impl std::fmt::Debug for Db {
@@ -146,6 +148,8 @@ impl Db {
             begin_long_page: format!("{begin_page}; set local {idle}"),
             begin_page,
             sent: AtomicU64::new(0),
+            #[cfg(debug_assertions)]
+            proof: crate::store::proof::Proof::default(),
         })
     }
 
@@ -287,11 +291,24 @@ impl Db {
         self.pool.get().await.map_err(Failure::Pool)
     }
 
+    /// What is sent: the call's own text, but for one test in a debug build.
+    #[cfg(debug_assertions)]
+    fn text(&self, call: &Call) -> std::borrow::Cow<'static, str> {
+        self.proof.instead_of(call.sql).map_or(call.sql.into(), Into::into)
+    }
+
+    /// What is sent.
+    #[cfg(not(debug_assertions))]
+    fn text(&self, call: &Call) -> std::borrow::Cow<'static, str> {
+        call.sql.into()
+    }
+
     async fn ready(&self, client: &Object, call: &Call) -> Result<Ready, tokio_postgres::Error> {
         Ok(match self.mode {
             StatementMode::Typed | StatementMode::Auto => Ready::Typed,
             StatementMode::Cached => {
-                Ready::Prepared(client.prepare_typed_cached(call.sql, &call.types).await?)
+                let sql = self.text(call);
+                Ready::Prepared(client.prepare_typed_cached(&sql, &call.types).await?)
             }
         })
     }
@@ -306,7 +323,7 @@ impl Db {
         match ready {
             Ready::Typed => {
                 let typed: Vec<_> = call.borrowed().zip(call.types.iter().cloned()).collect();
-                client.query_typed(call.sql, &typed).await
+                client.query_typed(&self.text(call), &typed).await
             }
             Ready::Prepared(statement) => {
                 let values: Vec<_> = call.borrowed().collect();

@@ -9,6 +9,7 @@ use crate::domain::{Error, Scope, TaskId};
 use crate::store::change::{Change, floor_ms, message_body, status_body, turn_state};
 use crate::store::codec;
 use crate::store::sqlite::rows::{self, Locked};
+use crate::store::sqlite::scoped::scoped;
 use crate::store::sqlite::{Names, ScopeKey, Wake};
 use crate::store::types::{Accept, Accepted, AcceptedTurn, Dedupe, Target};
 
@@ -65,11 +66,12 @@ fn earlier(
     dedupe: &Dedupe,
     now: i64,
 ) -> Result<Option<Accepted>, Error> {
-    let mut find = connection.prepare_cached(
+    let mut find = connection.prepare_cached(&scoped(
+        connection,
         "select digest, task_id, turn, generation from sent_messages
          where tenant = ?1 and owner = ?2 and context_id = ?3 and sent_task = ?4
            and message_id = ?5 and expires_at > ?6",
-    )?;
+    ))?;
     let key =
         params![key.tenant, key.owner, dedupe.context, dedupe.task, accept.message.message_id, now];
     let found = find.query_row(key, |row| {

@@ -12,6 +12,7 @@ mod pool;
 mod read;
 mod retention;
 mod rows;
+mod scoped;
 mod turns;
 mod upkeep;
 mod writer;
@@ -208,6 +209,14 @@ impl From<rusqlite::Error> for Error {
 }
 
 impl Sqlite {
+    /// For the test that takes scopes out of statements: of the store in the file at `path`.
+    #[cfg(debug_assertions)]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn proof(path: &str) -> Arc<crate::store::proof::Proof> {
+        scoped::proofs::begin(path)
+    }
+
     /// Opens the store, applies migrations, and frees the leases of the process before.
     ///
     /// # Errors

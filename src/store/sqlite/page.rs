@@ -7,6 +7,7 @@ use crate::domain::Error;
 use crate::domain::page::Cursor;
 use crate::store::codec::Head;
 use crate::store::listing::{Shape, truncate};
+use crate::store::sqlite::scoped::scoped;
 use crate::store::sqlite::{ScopeKey, read};
 use crate::store::types::{Page, PageQuery};
 
@@ -34,11 +35,19 @@ pub(super) fn page(
         true if shape.counted() => {
             // The folded counts know neither contexts nor times, so there is just the state.
             let sql = shape.counts_sql('?');
-            Some(connection.prepare_cached(&sql)?.query_row(&*filters, |row| row.get(0))?)
+            Some(
+                connection
+                    .prepare_cached(&scoped(connection, &sql))?
+                    .query_row(&*filters, |row| row.get(0))?,
+            )
         }
         true => {
             let sql = shape.count_sql('?');
-            Some(connection.prepare_cached(&sql)?.query_row(&*filters, |row| row.get(0))?)
+            Some(
+                connection
+                    .prepare_cached(&scoped(connection, &sql))?
+                    .query_row(&*filters, |row| row.get(0))?,
+            )
         }
         false => None,
     };
@@ -47,7 +56,7 @@ pub(super) fn page(
         filters.push(id);
     }
     filters.push(&limit);
-    let mut find = connection.prepare_cached(&shape.page_sql('?'))?;
+    let mut find = connection.prepare_cached(&scoped(connection, &shape.page_sql('?')))?;
     let mut rows = find.query(&*filters)?;
     let mut heads = Vec::new();
     while let Some(row) = rows.next()? {

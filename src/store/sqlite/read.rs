@@ -9,6 +9,7 @@ use crate::store::change::join_artifact;
 use crate::store::codec::{self, Head, Tail};
 use crate::store::listing::live_sql;
 use crate::store::sqlite::ScopeKey;
+use crate::store::sqlite::scoped::scoped;
 use crate::store::types::{Event, Owners, TaskRecord, View};
 
 pub(super) fn task(
@@ -17,11 +18,12 @@ pub(super) fn task(
     task: TaskId,
     view: View,
 ) -> Result<Option<TaskRecord>, Error> {
-    let mut find = connection.prepare_cached(
+    let mut find = connection.prepare_cached(&scoped(
+        connection,
         "select id, context_id, state, status_at, status_message, metadata, generation, shown,
            reply, interrupted_generation, interrupted_turn, cancel_requested_at is not null
          from tasks where tenant = ?1 and id = ?2 and owner = ?3 and (shown or ?4)",
-    )?;
+    ))?;
     let found = find
         .query_row(params![key.tenant, task.uuid(), key.owner, view.hidden], |row| {
             let head = Head {
@@ -117,10 +119,11 @@ pub(super) fn events(
     limit: u32,
 ) -> Result<Option<Vec<Event>>, Error> {
     let found: Option<(String, bool)> = connection
-        .prepare_cached(
+        .prepare_cached(&scoped(
+            connection,
             "select context_id, terminal_at is not null and generation > ?4 from tasks
              where tenant = ?1 and id = ?2 and owner = ?3 and shown",
-        )?
+        ))?
         .query_row(params![key.tenant, task.uuid(), key.owner, after], |row| {
             Ok((row.get(0)?, row.get(1)?))
         })
@@ -150,7 +153,7 @@ pub(super) fn live_tasks(
     key: ScopeKey,
     owners: Owners,
 ) -> Result<i64, Error> {
-    let mut count = connection.prepare_cached(&live_sql('?', owners))?;
+    let mut count = connection.prepare_cached(&scoped(connection, &live_sql('?', owners)))?;
     let n = match owners {
         Owners::One => count.query_row(params![key.tenant, key.owner], |row| row.get(0)),
         Owners::All => count.query_row(params![key.tenant], |row| row.get(0)),

@@ -11,6 +11,7 @@ use crate::store::codec;
 use crate::store::retention::{Erased, Keep, Purged, Retention, Tally};
 use crate::store::sqlite::ScopeKey;
 use crate::store::sqlite::rows;
+use crate::store::sqlite::scoped::scoped;
 use crate::store::sqlite::upkeep::delete_task;
 
 /// A tenant with the time before which what ended goes.
@@ -161,14 +162,15 @@ pub(super) fn erase(
     limit: u32,
 ) -> Result<(Erased, Vec<TaskId>), Error> {
     // The hidden ones stand in no index by owner; theirs holds no others and is short.
-    let mut find = connection.prepare_cached(
+    let mut find = connection.prepare_cached(&scoped(
+        connection,
         "select * from (select id, owner, state, shown from tasks
            where tenant = ?1 and owner = ?2 and shown limit ?3)
          union all
          select * from (select id, owner, state, shown from tasks
            where tenant = ?1 and owner = ?2 and not shown limit ?3)
          limit ?3",
-    )?;
+    ))?;
     let found: Found = find
         .query_map(params![key.tenant, key.owner, limit], |row| {
             Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
@@ -177,10 +179,11 @@ pub(super) fn erase(
     let found = found?;
     let gone = delete(connection, key.tenant, &found)?;
     let sent = connection
-        .prepare_cached(
+        .prepare_cached(&scoped(
+            connection,
             "delete from sent_messages where rowid in
                (select rowid from sent_messages where tenant = ?1 and owner = ?2 limit ?3)",
-        )?
+        ))?
         .execute(params![key.tenant, key.owner, limit])?;
     let mut erased = Erased {
         tasks: tallies(tenant, gone)?,
@@ -197,20 +200,21 @@ pub(super) fn erase(
 /// Takes an owner's name away, unless some tenant has tasks of it.
 fn forget(connection: &Connection, owner: i64) -> Result<bool, Error> {
     let is_used: bool = connection
-        .prepare_cached(
+        .prepare_cached(&scoped(
+            connection,
             "select exists (
                select 1 from tenants t
                where exists (select 1 from tasks where tenant = t.id and owner = ?1 and shown)
                  or exists (select 1 from sent_messages where tenant = t.id and owner = ?1)
              ) or exists (select 1 from tasks where owner = ?1 and not shown)",
-        )?
+        ))?
         .query_row([owner], |row| row.get(0))?;
     if is_used {
         return Ok(false);
     }
     for table in ["task_counts", "task_count_deltas"] {
         let sql = format!("delete from {table} where owner = ?1");
-        connection.prepare_cached(&sql)?.execute([owner])?;
+        connection.prepare_cached(&scoped(connection, &sql))?.execute([owner])?;
     }
     // The number stays, so that nobody else ever gets it: SQLite would give the highest again. No
     // principal has a control character in its name.
@@ -226,16 +230,20 @@ pub(super) fn count_owned(
     tenant: &Tenant,
 ) -> Result<Erased, Error> {
     let groups = connection
-        .prepare_cached(
+        .prepare_cached(&scoped(
+            connection,
             "select owner, state, count(*) from tasks where tenant = ?1 and owner = ?2
              group by state",
-        )?
+        ))?
         .query_map(params![key.tenant, key.owner], |row| {
             Ok(((row.get(0)?, row.get(1)?), row.get(2)?))
         })?
         .collect::<rusqlite::Result<Groups>>()?;
     let sent: Option<i64> = connection
-        .prepare_cached("select count(*) from sent_messages where tenant = ?1 and owner = ?2")?
+        .prepare_cached(&scoped(
+            connection,
+            "select count(*) from sent_messages where tenant = ?1 and owner = ?2",
+        ))?
         .query_row(params![key.tenant, key.owner], |row| row.get(0))
         .optional()?;
     Ok(Erased {

@@ -5,6 +5,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row as SqlRow, params};
 use crate::domain::{Error, LeaseToken, TaskId};
 use crate::store::change::{Change, Row, TurnChange, turn_state};
 use crate::store::codec;
+use crate::store::sqlite::scoped::scoped;
 use crate::store::sqlite::{ScopeKey, Wake};
 
 /// The columns of [`row`], in its order.
@@ -27,7 +28,7 @@ pub(super) fn lock(
     task: TaskId,
 ) -> Result<Option<Locked>, Error> {
     let sql = format!("select {DECISIVE} from tasks where tenant = ?1 and id = ?2 and owner = ?3");
-    let mut statement = connection.prepare_cached(&sql)?;
+    let mut statement = connection.prepare_cached(&scoped(connection, &sql))?;
     let found = statement
         .query_row(params![key.tenant, task.uuid(), key.owner], |sql| {
             Ok(locked(sql, key.tenant, task))
@@ -43,7 +44,7 @@ pub(super) fn lock_of_all(
     task: TaskId,
 ) -> Result<Option<Locked>, Error> {
     let sql = format!("select {DECISIVE} from tasks where tenant = ?1 and id = ?2");
-    let mut statement = connection.prepare_cached(&sql)?;
+    let mut statement = connection.prepare_cached(&scoped(connection, &sql))?;
     let found = statement
         .query_row(params![tenant, task.uuid()], |sql| Ok(locked(sql, tenant, task)))
         .optional()?;

@@ -5,6 +5,7 @@ mod canceling;
 mod listing;
 mod reporting;
 mod retention;
+mod scopes;
 mod turns;
 
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use a2ad::contract::v1::{self, TaskState};
 use a2ad::domain::{
     Clock, ContextId, Error, LeaseToken, ManualClock, Principal, Scope, TaskId, Tenant,
 };
-use a2ad::store::postgres::StatementMode;
+use a2ad::store::postgres::{Postgres, StatementMode};
 use a2ad::store::sqlite::{Location, Settings, Sqlite};
 use a2ad::store::{
     Accept, Accepted, AcceptedTurn, Backlog, Dedupe, Event, LeaseRequest, Owners, Page, PageQuery,
@@ -36,7 +37,7 @@ pub(crate) struct Bed {
 
 enum Back {
     Sqlite(tempfile::TempDir),
-    Postgres(tokio_postgres::Client),
+    Postgres(tokio_postgres::Client, Postgres),
 }
 
 impl Bed {
@@ -58,7 +59,7 @@ impl Bed {
         let url = postgres::fresh_url().await;
         let now = Some(Arc::clone(&clock) as Arc<dyn Clock>);
         let store = postgres::open_with(&url, now, mode).await;
-        let back = Back::Postgres(postgres::admin(&url).await);
+        let back = Back::Postgres(postgres::admin(&url).await, store.clone());
         Self { store: Arc::new(store), clock, back }
     }
 
@@ -71,10 +72,23 @@ impl Bed {
         settings.direct_url = Some(url.clone().into());
         settings.clock = Some(Arc::clone(&clock) as Arc<dyn Clock>);
         settings.statement_timeout = crate::support::PATIENCE;
-        let store = a2ad::store::postgres::Postgres::connect(settings).await.unwrap();
+        let store = Postgres::connect(settings).await.unwrap();
         assert_eq!(store.statement_mode(), StatementMode::Typed, "the pooler was not found out");
-        let back = Back::Postgres(postgres::admin(&url).await);
+        let back = Back::Postgres(postgres::admin(&url).await, store.clone());
         Self { store: Arc::new(store), clock, back }
+    }
+
+    /// The way to take scopes out of its statements.
+    #[cfg(debug_assertions)]
+    pub(crate) fn proof(
+        &self,
+    ) -> Box<dyn std::ops::Deref<Target = a2ad::store::proof::Proof> + '_> {
+        match &self.back {
+            Back::Sqlite(folder) => {
+                Box::new(Sqlite::proof(folder.path().join("test.db").to_str().unwrap()))
+            }
+            Back::Postgres(_, store) => Box::new(store.proof()),
+        }
     }
 
     /// Runs SQL past the store.
@@ -85,7 +99,7 @@ impl Bed {
                 connection.busy_timeout(Duration::from_secs(10)).unwrap();
                 connection.execute_batch(sql).map_err(|error| error.to_string())
             }
-            Back::Postgres(client) => client.batch_execute(sql).await.map_err(|error| {
+            Back::Postgres(client, _) => client.batch_execute(sql).await.map_err(|error| {
                 error.as_db_error().map_or_else(|| error.to_string(), |e| e.message().to_owned())
             }),
         }
@@ -98,7 +112,7 @@ impl Bed {
                 let connection = rusqlite::Connection::open(folder.path().join("test.db")).unwrap();
                 connection.query_row(sql, (), |row| row.get(0)).unwrap()
             }
-            Back::Postgres(client) => client.query_one(sql, &[]).await.unwrap().get(0),
+            Back::Postgres(client, _) => client.query_one(sql, &[]).await.unwrap().get(0),
         }
     }
 
@@ -112,7 +126,7 @@ impl Bed {
     pub(crate) fn literal(&self, task: TaskId) -> String {
         match self.back {
             Back::Sqlite(_) => format!("x'{}'", task.uuid().simple()),
-            Back::Postgres(_) => format!("'{task}'"),
+            Back::Postgres(..) => format!("'{task}'"),
         }
     }
 
