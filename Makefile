@@ -1,5 +1,5 @@
 # Each target is one line that works without make as well.
-.PHONY: run setup test lint fmt torture bench bench-large bench-streams bench-smoke ghz ci
+.PHONY: run setup test lint fmt torture soak bench bench-large bench-streams bench-smoke ghz ci
 
 run: ## serve on 127.0.0.1:50051
 	cargo run --release -- serve
@@ -19,6 +19,9 @@ fmt:
 torture: ## the long forms, for about an hour on two cores; a failure prints its A2AD_SEED
 	.ci/setup
 	A2AD_TORTURE=1 cargo test --test it -- $(TORTURE)
+
+soak: ## twenty minutes of mixed load, after which memory is where it was
+	A2AD_TORTURE=1 cargo test --test it -- soak:: --nocapture
 
 bench: ## what it costs beside the limit; about five minutes
 	cargo bench --bench load -- run

@@ -129,7 +129,21 @@ impl Cluster {
         }
     }
 
-    /// Starts it again after [`kill`](Self::kill), with the same data at the same address.
+    /// Ends it by a signal of PostgreSQL's own: `INT` is fast, `QUIT` immediate.
+    pub(crate) fn stop(&mut self, name: &str) {
+        self.keeper.kill().unwrap();
+        self.keeper.wait().unwrap();
+        let pid = fs::read_to_string(self.folder.path().join("pid")).unwrap();
+        let server: u32 = pid.trim().parse().unwrap();
+        signal(server, name);
+        let deadline = Instant::now() + START_MAX;
+        while is_alive(server) {
+            assert!(Instant::now() < deadline, "PostgreSQL does not stop");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Starts it again after [`kill`](Self::kill) or [`stop`](Self::stop), with the same data at the same address.
     pub(crate) async fn start_again(&mut self) {
         // Its process may linger as a zombie that nobody has waited for, and look alive.
         let socket = format!(".s.PGSQL.{}.lock", self.port);
