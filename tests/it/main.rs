@@ -23,6 +23,7 @@ mod choices;
 mod clearing;
 mod contract;
 mod crash;
+mod deploy;
 mod discovery;
 mod envoy;
 mod faults;

@@ -48,7 +48,7 @@ fn names(numbers: &BTreeMap<String, f64>) -> BTreeSet<String> {
     numbers.keys().map(bare).collect()
 }
 
-fn documented() -> BTreeSet<String> {
+pub(crate) fn documented() -> BTreeSet<String> {
     let rows = DOCUMENT.lines().filter_map(|line| line.strip_prefix("| `a2ad_"));
     rows.map(|row| format!("a2ad_{}", row.split('`').next().unwrap())).collect()
 }
