@@ -23,6 +23,7 @@ mod choices;
 mod clearing;
 mod contract;
 mod crash;
+mod database_faults;
 mod deploy;
 mod discovery;
 mod envoy;

@@ -132,7 +132,9 @@ pub(super) fn is_temporary(error: &tokio_postgres::Error) -> bool {
         // A standby that was just a primary.
         &SqlState::READ_ONLY_SQL_TRANSACTION,
     ];
-    classes.iter().any(|class| code.code().starts_with(class)) || codes.contains(&code)
+    // `transaction_timeout`, since PostgreSQL 17.
+    let timed_out = code.code() == "25P04";
+    timed_out || classes.iter().any(|class| code.code().starts_with(class)) || codes.contains(&code)
 }
 
 /// Whether the way there failed. A server that cannot prove who it is will not do so later.

@@ -211,6 +211,7 @@ impl Postgres {
 #[async_trait]
 impl Store for Postgres {
     async fn accept(&self, scope: &Scope, accept: &Accept) -> Result<Accepted, Error> {
+        self.inner.db.room()?;
         let (scope, accept) = (scope.clone(), accept.clone());
         self.to_end(|inner| async move { accept::accept(&inner, &scope, &accept).await }).await
     }
@@ -265,6 +266,7 @@ impl Store for Postgres {
     }
 
     async fn tasks_page(&self, scope: &Scope, query: &PageQuery) -> Result<Page, Error> {
+        self.inner.db.room()?;
         let (scope, query) = (scope.clone(), query.clone());
         self.to_end(|inner| async move { page::page(&inner, &scope, &query).await }).await
     }

@@ -22,6 +22,10 @@ use crate::store::postgres::settings::{Settings, StatementMode, Way};
 /// How long a canceled statement has to end before its connection is given up.
 const CANCEL_GRACE: Duration = Duration::from_secs(2);
 
+/// How many calls may wait for each connection. Those beyond would only wait in vain: at 1 ms for
+/// a statement, a tenth of a second is what the last of these waits.
+pub(super) const WAITING_PER_CONNECTION: usize = 100;
+
 /// A statement with its parameters and their types, in the order of `$1`, `$2`, ...
 pub(super) struct Call {
     sql: &'static str,
@@ -96,6 +100,7 @@ pub(super) struct Db {
     begin_page: String,
     begin_long_page: String,
     sent: AtomicU64,
+    shed: AtomicU64,
     #[cfg(debug_assertions)]
     pub(super) proof: crate::store::proof::Proof,
 }
@@ -148,6 +153,7 @@ impl Db {
             begin_long_page: format!("{begin_page}; set local {idle}"),
             begin_page,
             sent: AtomicU64::new(0),
+            shed: AtomicU64::new(0),
             #[cfg(debug_assertions)]
             proof: crate::store::proof::Proof::default(),
         })
@@ -164,13 +170,27 @@ impl Db {
         let count = |n: usize| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
         let used = status.size.saturating_sub(status.available);
         let statements = u32::try_from(self.sent()).map_or(f64::from(u32::MAX), f64::from);
+        let shed = u32::try_from(self.shed.load(Ordering::Relaxed));
+        let shed = shed.map_or(f64::from(u32::MAX), f64::from);
         vec![
             Number::now("store_connections_used", "Connections at work", count(used)),
             Number::now("store_connections_idle", "Connections at rest", count(status.available)),
             Number::now("store_connections_max", "The most connections", count(status.max_size)),
             Number::now("store_waiting", "Calls that wait for a connection", count(status.waiting)),
             Number::so_far("store_statements", "Statements sent", statements),
+            Number::so_far("store_shed", "Calls refused because too many wait", shed),
         ]
+    }
+
+    /// Whether one more call may wait for a connection. Only calls that a caller can simply make
+    /// again ask: a report, or the renewal of a lease, is worth its wait.
+    pub(super) fn room(&self) -> Result<(), Error> {
+        let status = self.pool.status();
+        if status.waiting < status.max_size.saturating_mul(WAITING_PER_CONNECTION) {
+            return Ok(());
+        }
+        self.shed.fetch_add(1, Ordering::Relaxed);
+        Err(Error::unavailable("too many calls wait for a connection"))
     }
 
     /// How many statements of the store were sent.
